@@ -23,10 +23,10 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// Longer than a request takes.
 const WORK: Duration = Duration::from_millis(500);
 
-/// The leadership of this instance, while it has one.
+/// The leadership of this instance, while it leads.
 type Role = watch::Receiver<Option<Arc<Leadership>>>;
 
-/// Lets a request in if this instance will lead until it is done.
+/// Accepts a request if this instance will lead until the request is done.
 async fn only_the_leader(State(role): State<Role>, mut request: Request, next: Next) -> Response {
     let token = match &*role.borrow() {
         Some(leadership) if leadership.ensure(WORK).is_ok() => leadership.token(),
@@ -51,7 +51,7 @@ async fn main() -> Result<(), Failure> {
     let router = Router::new()
         .route("/report", get(report))
         .layer(from_fn_with_state(role, only_the_leader))
-        // Below the layer only what was added before it.
+        // The layer covers only routes that were added before it.
         .route("/health", get(async || "alive"));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Failure> {
     leads.send_replace(Some(Arc::clone(&leadership)));
     println!("as the leader: {}", ask(&address.to_string(), "/report").await?);
 
-    // What still has it now, such as a request, keeps the next instance waiting.
+    // A request that still uses the leadership keeps the next instance waiting.
     leads.send_replace(None);
     let leadership = Arc::into_inner(leadership).ok_or("a request still runs")?;
     leadership.resign().await?;

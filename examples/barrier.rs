@@ -1,5 +1,5 @@
-//! A map-reduce step: all workers map, and when all have, all reduce. Nobody begins alone, and if one dies, the others
-//! hear who.
+//! A map-reduce step: all workers map, and when all have, all reduce. No worker begins alone, and if one dies, the
+//! others learn its name.
 //!
 //! `cargo run --example barrier` starts a server of its own; with an argument such as `127.0.0.1:2181`, it uses
 //! that one.
@@ -21,7 +21,7 @@ fn step(client: &Client) -> Result<DoubleBarrier, BarrierError> {
     DoubleBarrier::builder(client, "/steps/count-words").names(WORKERS).build()
 }
 
-/// Two rounds; `dies`: in the second one.
+/// Two rounds; `dies`: dies in the second one.
 async fn work(servers: String, name: &'static str, dies: bool) -> Result<(), Failure> {
     let client = Client::connect(&servers).await?;
     let step = step(&client)?;
@@ -29,7 +29,7 @@ async fn work(servers: String, name: &'static str, dies: bool) -> Result<(), Fai
         let round = step.enter_timeout(name, PATIENCE).await?;
         println!("{name} begins to {task} with {:?}", round.parties());
         if dies && task == "reduce" {
-            // As when it is killed: it has not left.
+            // As if it was killed: it has not left.
             return Err("I die".into());
         }
         round.leave().await?;
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Failure> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
 
-    // Two of three: they do not begin, and know whom they wait for.
+    // Two of three: they do not begin, and learn which one is missing.
     let (ann, bob) =
         tokio::join!(work(servers.clone(), "ann", false), work(servers.clone(), "bob", false));
     for waited in [ann, bob] {

@@ -14,7 +14,7 @@ const TASKS: usize = 100;
 async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
-    // As two programs would, each with a session of its own.
+    // Like two programs, each with its own session.
     let (alice, bob) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
 
     let mut adding = Vec::new();
@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let counter = Counter::new(client, "/orders")?;
         for _ in 0..TASKS {
             let counter = counter.clone();
-            // The adds of one program that come together are one write.
+            // Adds of one program that come together are one write.
             adding.push(tokio::spawn(async move { counter.add(1).await }));
         }
     }

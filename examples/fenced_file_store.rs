@@ -11,7 +11,7 @@ use std::sync::Mutex as StdMutex;
 use lockkeeper::{Client, FencingToken, Mutex, revoke};
 use lockkeeper_engine::Engine;
 
-/// A file, and beside it the highest token that it was written with.
+/// A file, and a second one with the highest token with which it was written.
 struct Store {
     folder: PathBuf,
     /// One write at a time: the check and the write belong together.
@@ -37,7 +37,7 @@ impl Store {
         Ok(())
     }
 
-    /// On the disk before this returns, and never half of it.
+    /// Atomic, and on disk before this returns.
     fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let aside = self.folder.join(format!("{name}.new"));
         fs::write(&aside, text)?;
@@ -59,13 +59,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let alice = Mutex::new(&client, "/locks/file")?.acquire().await?;
     let hers = alice.token();
 
-    // For everyone else she is gone, so the lock is Bob's.
+    // Her session has expired for the servers, so the lock is Bob's.
     revoke::revoke_within(&client, alice.path(), std::time::Duration::ZERO).await?;
     let bob = Mutex::new(&client, "/locks/file")?.acquire().await?;
     store.write(bob.token(), "Bob's text")?;
     println!("Bob wrote, with token {}", bob.token());
 
-    // Alice goes on where she was, without a look at the lock.
+    // Alice resumes where she was, without checking the lock.
     let late = store.write(hers, "Alice's old text").expect_err("a later holder has written");
     println!("Alice's late write was refused: {late}");
     println!("the file says: {}", fs::read_to_string(folder.join("text"))?);

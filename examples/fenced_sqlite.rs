@@ -10,14 +10,14 @@ use lockkeeper::{Client, FencingToken, Mutex, revoke};
 use lockkeeper_engine::Engine;
 use rusqlite::{Connection, Transaction, params};
 
-/// Runs a change of the accounts, unless a later holder of their lock was here before.
+/// Changes the accounts, unless a later holder of their lock has written.
 fn fenced(
     database: &mut Connection,
     token: FencingToken,
     change: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<usize>,
 ) -> Result<(), Box<dyn Error>> {
     let transaction = database.transaction()?;
-    // As text of one length, which sorts as the number does.
+    // As text of fixed length, which sorts like the number.
     let shown = format!("{:030}", token.to_u128());
     let admitted = transaction.execute(
         "INSERT INTO fence VALUES ('accounts', ?1)
@@ -50,13 +50,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let alice = Mutex::new(&client, "/locks/accounts")?.acquire().await?;
     let (hers, read) = (alice.token(), 100);
 
-    // For everyone else she is gone, so the lock is Bob's, who takes 30.
+    // Her session has expired for the servers, so the lock is Bob's, who takes 30.
     revoke::revoke_within(&client, alice.path(), Duration::ZERO).await?;
     let bob = Mutex::new(&client, "/locks/accounts")?.acquire().await?;
     fenced(&mut database, bob.token(), set(100 - 30))?;
     println!("Bob took 30, with token {}", bob.token());
 
-    // Alice goes on where she was, and would undo that.
+    // Alice resumes where she was, and would undo that.
     let late = fenced(&mut database, hers, set(read - 50)).expect_err("a later holder has written");
     println!("Alice's late write was refused: {late}");
     let balance: i64 = database.query_row("SELECT balance FROM account", [], |row| row.get(0))?;

@@ -1,4 +1,4 @@
-//! A service of several instances, one of which runs its jobs, and a client that balances over them.
+//! A service of several instances, one of which runs its jobs, and a client that balances its calls over them.
 //!
 //! ```text
 //!   fleet instance ID SERVERS      an instance: it answers over HTTP, and stands for election
@@ -11,16 +11,16 @@ use axum::{Router, body::Body, routing::get};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::{Client as HyperClient, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use lockkeeper::{Client, Election, Instance, Leadership, Listed};
+use lockkeeper::{Client, Election, Instance, Leadership, ListedInstance};
 use lockkeeper::{Pick, Registration, ServiceDirectory};
 use tokio::time::{sleep, timeout};
 
 type Failure = Box<dyn Error + Send + Sync>;
 type Http = HyperClient<HttpConnector, Body>;
 
-/// An instance that dies is missed by the servers after so long, and by the client at its first call.
+/// The servers notice a dead instance after this time, and the client at its first call.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
-/// What a job, or an answer, takes at most.
+/// The longest duration of a job, or an answer.
 const LIMIT: Duration = Duration::from_millis(500);
 
 #[tokio::main(flavor = "current_thread")]
@@ -39,7 +39,7 @@ async fn be_instance(client: &Client, id: &str) -> Result<(), Failure> {
     let router = Router::new().route("/", get(async move || answer));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 
-    // Found under its id, which is the same when it is started again, and nobody else's.
+    // Found under its id, which is unique, and stays the same when the instance is restarted.
     let web = Instance::new("web", id).address("127.0.0.1").port(listener.local_addr()?.port());
     let found = Registration::start(client, "/services", web).await?;
     let told = async {
@@ -58,7 +58,7 @@ async fn be_instance(client: &Client, id: &str) -> Result<(), Failure> {
 /// Runs the jobs of the service, until another instance may do so.
 async fn run_jobs(id: &str, leadership: Arc<Leadership>) -> Result<(), Failure> {
     loop {
-        // A job that would not end in time is not begun. Give the token to what it writes to.
+        // Starts no job that would not end in time. Pass the token to the resource that the job writes.
         if leadership.ensure(LIMIT).is_ok() {
             println!("{id} runs a job with token {}", leadership.token());
         }
@@ -79,7 +79,7 @@ async fn be_client(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Calls an instance, and others if it fails, which also keeps the next calls away from it.
+/// Calls an instance, and others if it fails. The failure also keeps the next calls away from it.
 async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     let mut failure = "no try".into();
     for _ in 0..5 {
@@ -91,7 +91,7 @@ async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     Err(failure)
 }
 
-async fn request(http: &Http, to: Arc<Listed>) -> Result<String, Failure> {
+async fn request(http: &Http, to: Arc<ListedInstance>) -> Result<String, Failure> {
     let (host, port) = (to.address.as_deref().ok_or("no address")?, to.port.ok_or("no port")?);
     let answer = timeout(LIMIT, http.get(format!("http://{host}:{port}/").parse()?)).await??;
     let body = timeout(LIMIT, answer.into_body().collect()).await??;

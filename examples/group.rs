@@ -1,4 +1,4 @@
-//! Workers that know each other: each takes the work whose key falls to it, by the view of all of them.
+//! Workers that know each other: each takes the work whose key belongs to it in the view of all.
 //!
 //! `cargo run --example group` starts a server of its own; with an argument such as `127.0.0.1:2181`, it
 //! uses that one.
@@ -10,8 +10,8 @@ use std::time::Duration;
 use lockkeeper::{Client, Group, GroupView, MemberChange};
 use lockkeeper_engine::Engine;
 
-/// The worker that a key falls to: with one name of a view the same one, in all programs of one build. Who
-/// must never work beside another one guards the work with a lock besides, as views differ for a moment.
+/// The worker that a key belongs to: in the same view, it is the same in all programs of one build. Work that must
+/// never run on two workers needs a lock too, because views may differ for a moment.
 fn worker_of(view: &GroupView, key: &str) -> Option<String> {
     let weight = |id: &String| {
         let mut hasher = DefaultHasher::new();
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         workers.push((client, group, membership));
     }
 
-    // They begin when all of them are there.
+    // They begin when all of them have joined.
     let members = workers[0].1.watch().await?;
     let Some(view) = members.wait_for_timeout(3, Duration::from_secs(10)).await? else {
         return Err("some worker is missing".into());
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("{key}: {}", worker_of(&view, key).unwrap_or_default());
     }
 
-    // One stops. What it did falls to the others; nothing else moves.
+    // One worker leaves. Its work goes to the others; nothing else moves.
     let mut changes = members.changes();
     let (client, _, membership) = workers.swap_remove(1);
     membership.leave().await?;

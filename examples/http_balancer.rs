@@ -1,4 +1,4 @@
-//! A client that balances its HTTP calls over the instances of a service, one of which stops to answer.
+//! A client that balances its HTTP calls over the instances of a service, one of which stops answering.
 //!
 //! `cargo run --example http_balancer` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -10,7 +10,7 @@ use axum::{Router, body::Body, routing::get};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::{Client as HyperClient, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use lockkeeper::{Client, Instance, Listed, Pick, Registration, ServiceDirectory};
+use lockkeeper::{Client, Instance, ListedInstance, Pick, Registration, ServiceDirectory};
 use lockkeeper_engine::Engine;
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -28,12 +28,12 @@ async fn main() -> Result<(), Failure> {
         instances.push(start(&provider, id).await?);
     }
     let web = ServiceDirectory::open(&consumer, "/services", "web").await?;
-    // Connections that are kept open would outlive the listener that is stopped below.
+    // Kept-alive connections would outlive the listener that is stopped below.
     let http = HyperClient::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
 
     let mut answers = BTreeMap::<String, u32>::new();
     for number in 0..300 {
-        // It still stands in the directory, as a program does that hangs.
+        // It is still in the directory, like a program that hangs.
         if number == 150 {
             instances[1].0.abort();
         }
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// An instance that answers with its id, and can be found.
+/// An instance that answers with its id, and is registered.
 async fn start(client: &Client, id: &str) -> Result<(JoinHandle<()>, Registration), Failure> {
     let answer = id.to_owned();
     let router = Router::new().route("/", get(async move || answer));
@@ -61,7 +61,7 @@ async fn start(client: &Client, id: &str) -> Result<(JoinHandle<()>, Registratio
     Ok((server, Registration::start(client, "/services", instance).await?))
 }
 
-/// Calls an instance, and another one for as long as that fails.
+/// Calls an instance, and tries others while the call fails.
 async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     loop {
         match web.run(Pick::PowerOfTwo, |instance| request(http, instance)).await? {
@@ -71,7 +71,7 @@ async fn call(web: &ServiceDirectory, http: &Http) -> Result<String, Failure> {
     }
 }
 
-async fn request(http: &Http, instance: std::sync::Arc<Listed>) -> Result<String, Failure> {
+async fn request(http: &Http, instance: std::sync::Arc<ListedInstance>) -> Result<String, Failure> {
     let (host, port) = (instance.address.as_deref().ok_or("no address")?, instance.port);
     let answer = http.get(format!("http://{host}:{}/", port.unwrap_or(80)).parse()?).await?;
     let body = answer.into_body().collect().await?;

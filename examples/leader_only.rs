@@ -1,4 +1,4 @@
-//! An HTTP service of which one instance works at a time: the others answer 503.
+//! An HTTP service of which only one instance works at a time: the others answer 503.
 //!
 //! `cargo run --example leader_only` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 type Failure = Box<dyn Error + Send + Sync>;
 type Http = HyperClient<HttpConnector, Body>;
 
-/// Longer than the work of one request takes.
+/// Longer than the work of one request.
 const WORK: Duration = Duration::from_millis(500);
 
 #[tokio::main(flavor = "current_thread")]
@@ -47,11 +47,11 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One instance: it answers whoever calls, and stands for election.
+/// One instance: it answers HTTP requests, and stands for election.
 async fn serve(servers: String, listener: TcpListener) -> Result<(), Failure> {
     let client = Client::connect(&servers).await?;
     let election = Election::new(&client, "/election/reports")?;
-    // Weak, so that leadership ends with the future that holds it, and with no request.
+    // Weak, so that leadership ends with the future that holds it, and not with a request.
     let place = Arc::new(Mutex::new(Weak::<Leadership>::new()));
     let role = Arc::clone(&place);
     let router = Router::new().route("/", get(async move || work(&role)));
@@ -64,7 +64,7 @@ async fn serve(servers: String, listener: TcpListener) -> Result<(), Failure> {
     }
 }
 
-/// Does the work if it will be the leader's until it is done.
+/// Does the work if this instance will lead until the work is done.
 fn work(role: &Mutex<Weak<Leadership>>) -> (StatusCode, String) {
     match role.lock().unwrap_or_else(PoisonError::into_inner).upgrade() {
         Some(leadership) if leadership.ensure(WORK).is_ok() => {

@@ -1,5 +1,5 @@
-//! Live configuration for a service, which keeps running while its server is restarted, and starts
-//! without one from what it knew last.
+//! Live configuration for a service, which keeps running while its server is restarted, and starts without one from
+//! its last known values.
 //!
 //! `cargo run --example live_configuration` starts a server of its own.
 
@@ -10,7 +10,7 @@ use lockkeeper_engine::Engine;
 
 type Limits = std::collections::BTreeMap<String, u32>;
 
-/// The service: goes on with the last good limits, whatever happens to the servers.
+/// The service: continues with the last good limits during an outage.
 async fn serve(
     servers: String,
     file: &Path,
@@ -25,10 +25,10 @@ async fn serve(
         Err(error) => println!("service: {error}"),
     }
     while changes.latest().is_none_or(|limits| limits["requests"] < enough) {
-        // While servers are away, it waits.
+        // During an outage, it waits.
         match changes.next().await? {
             ValueChange::Set(now) => println!("service: works with {:?}", now.value),
-            other => println!("service: {other:?}; goes on with {:?}", changes.latest()),
+            other => println!("service: {other:?}; continues with {:?}", changes.latest()),
         }
     }
     changes.kept().await?;

@@ -1,4 +1,4 @@
-//! Configuration that a running program always has, and hears of when it changes.
+//! Configuration that a running program always has in memory, with notifications of changes.
 //!
 //! `cargo run --example live_view` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -17,15 +17,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     operator.ensure(&colour, CreateMode::Persistent).await?;
     operator.ensure(&size, CreateMode::Persistent).await?;
 
-    // The service: complete when it is open, and readable also while the servers are away.
+    // The service: the view is complete when it is open, and stays readable during an outage.
     let config = TreeCache::builder(&service, "/live").max_nodes(1_000).open().await?;
     let mut changes = config.changes();
 
-    // The operator changes two values at once.
+    // The operator changes two values in one transaction.
     let both = operator.transaction().set_data(&colour, "red", None);
     both.set_data(&size, "12", None).commit().await?;
 
-    // The service never sees one without the other.
+    // The service never sees one change without the other.
     let update = changes.next().await?;
     for change in &update.changes {
         println!("{} changed", change.path());

@@ -1,5 +1,5 @@
-//! Money moves between accounts, each with a lock of its own; transfers in both directions at
-//! once do not wait for each other in a circle.
+//! Money moves between accounts that each have their own lock; concurrent transfers in both directions do not
+//! deadlock.
 //!
 //! `cargo run --example multi_lock`
 
@@ -52,7 +52,7 @@ async fn transfer(
     let lock = MultiLock::new(client, locks.iter().map(String::as_str))?;
     let guard = lock.acquire().await?;
     let (payer, payee) = (balance(client, from).await?, balance(client, to).await?);
-    // Applied only while both locks are held, whatever has happened to this program meanwhile.
+    // Applied only while both locks are held, however long this program was suspended.
     let transaction = guard.transaction();
     let transaction = transaction.set_data(&account(from)?, (payer - sum).to_string(), None);
     transaction.set_data(&account(to)?, (payee + sum).to_string(), None).commit().await?;

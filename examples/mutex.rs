@@ -1,4 +1,4 @@
-//! A lock that two programs share: one works, the other waits its turn.
+//! A lock that two programs share: one works, the other waits.
 //!
 //! `cargo run --example mutex` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -13,7 +13,7 @@ use lockkeeper_engine::Engine;
 async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
-    // As two programs would, each with a session of its own.
+    // Like two programs, each with its own session.
     let (alice, bob) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
 
     let lock = Mutex::builder(&alice, "/locks/orders").label("alice").build()?;
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok::<_, Box<dyn Error + Send + Sync>>(())
     });
 
-    // Work that is dropped, wherever it is, when the lock is lost.
+    // The work is dropped at the moment the lock is lost.
     let work = tokio::time::sleep(Duration::from_millis(200));
     match guard.run(work).await {
         Ok(()) => println!("alice is done; {:.1?} of the lease were left", guard.remaining()),

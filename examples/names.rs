@@ -1,4 +1,4 @@
-//! Workers that have a number each: the first one that is free, for as long as they live.
+//! Workers with a unique number each: the first free one, for as long as they live.
 //!
 //! `cargo run --example names` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkeeper::{Client, NameClaim, Names};
 use lockkeeper_engine::Engine;
 
-/// How many there may be.
+/// The maximum number of workers.
 const WORKERS: u32 = 3;
 
 #[tokio::main(flavor = "current_thread")]
@@ -17,20 +17,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
 
-    // Each of them would be a program of its own.
+    // Usually each of these is a separate program.
     let (one, two) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
     let first = number(&one, "10.0.0.7:80").await?;
     let second = number(&two, "10.0.0.8:80").await?;
     println!("numbers: {} and {}", first.name(), second.name());
 
-    // Whoever wants to know who number 1 is looks at its name.
+    // The holder of number 1 is found by its name.
     let names = Names::new(&two, "/numbers")?;
     if let Some(holder) = names.holder(first.name()).await? {
         let label = holder.info.and_then(|info| info.label).unwrap_or_default();
         println!("number {} is {label}, with token {}", first.name(), holder.token);
     }
 
-    // What must not be done under a number that is another's by now comes after this.
+    // Anything that requires the number must check that it is still held.
     first.ensure(Duration::from_millis(500))?;
     first.release().await?;
     second.release().await?;

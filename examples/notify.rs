@@ -1,4 +1,4 @@
-//! Programs that look again when they are told to, and miss no notification.
+//! Programs that react to notifications, and miss none.
 //!
 //! `cargo run --example notify` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -14,11 +14,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
     let (importer, cleaner) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
 
-    // The one that looks: what it knows of is a number, so nothing is lost while it is busy.
+    // The reader remembers the number of the last notification, so it misses none while it is busy.
     let news = Notify::new(&cleaner, "/orders/news")?;
     let known = news.last().await?;
 
-    // The one that tells, ten times: these may be one wake-up.
+    // The writer notifies ten times: these may be one wake-up.
     let tells = Notify::new(&importer, "/orders/news")?;
     let mut last = known;
     for _ in 0..10 {

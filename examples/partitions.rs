@@ -1,4 +1,5 @@
-//! A crawl whose shards are shared by its workers: a second worker takes about half of them, and gives them back when it leaves.
+//! A crawl whose shards are shared by its workers: a second worker takes about half of them, and gives them back
+//! when it leaves.
 
 use std::error::Error;
 
@@ -7,7 +8,7 @@ use lockkeeper_engine::Engine;
 
 const SHARDS: usize = 8;
 
-/// Works on what a member gets, until it has left.
+/// Works on the assignments of a member, until it has left.
 async fn work(member: &PartitionMember) {
     while let Ok(shard) = member.next().await {
         println!("{}: {} with token {}", member.name(), shard.item(), shard.token());
@@ -27,7 +28,7 @@ async fn join(client: &Client, name: &str) -> Result<PartitionMember, Box<dyn Er
     Ok(Partitions::builder(client, "/crawl").items(shards).build()?.join(name).await?)
 }
 
-/// Lets two workers work until this is so.
+/// Lets two workers work until this is true.
 async fn until(one: &PartitionMember, two: &PartitionMember, is_so: impl Fn() -> bool) {
     let is_so = async {
         while !is_so() {

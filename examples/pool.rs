@@ -1,4 +1,5 @@
-//! Two GPUs, and four jobs of two users: each job takes one and learns which. No user has both while others wait for one.
+//! Two GPUs, and four jobs of two users: each job takes one and learns which. No user has both while others wait
+//! for one.
 //!
 //! `cargo run --example pool` starts a server of its own; with an argument such as `127.0.0.1:2181`, it uses
 //! that one.
@@ -22,7 +23,7 @@ async fn train(servers: String, user: &'static str, job: u32) -> Result<(), Fail
     let gpu = gpus.acquire().await?;
     println!("job {job} of {user} has {} with token {}", gpu.name(), gpu.token());
     tokio::select! {
-        // Such as `CUDA_VISIBLE_DEVICES` for a child.
+        // For example as `CUDA_VISIBLE_DEVICES` of a child process.
         () = tokio::time::sleep(Duration::from_millis(100)) => {}
         reason = gpu.lost() => return Err(format!("{} was lost: {reason}", gpu.name()).into()),
     }
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Failure> {
 
     let client = Client::connect(&servers).await?;
     let all = Pool::builder(&client, "/pools/gpu").things(["gpu-0", "gpu-1"]).build()?;
-    println!("free: {:?}", all.look().await?.free);
+    println!("free: {:?}", all.inspect().await?.free);
     client.close().await;
     Ok(())
 }

@@ -17,14 +17,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let workers = TreeCache::builder(&watcher, "/present").max_depth(1).open().await?;
     let mut changes = workers.changes();
 
-    // After a crash, the node of the last run may still be there: it is replaced at once.
+    // After a crash, the node of the last run may still exist: it is replaced at once.
     let options = Presence::builder(&worker, "/present/host-7").data("host-7 10.0.0.7:80");
     let presence = options.replaces(|data| data.starts_with(b"host-7 ")).start().await?;
     if let PresenceState::Present { czxid } = presence.state() {
         println!("present since transaction {czxid}");
     }
 
-    // Somebody sees it come, and go.
+    // Another client sees it come, and go.
     let mut seen = Vec::new();
     while !seen.contains(&"/present/host-7".to_owned()) {
         seen.extend(changes.next().await?.changes.iter().map(|change| change.path().to_owned()));

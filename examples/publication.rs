@@ -1,5 +1,5 @@
-//! Configuration of any size that is never seen half changed, with its history: published, followed, and
-//! taken back.
+//! Configuration of any size that is never seen half changed, with its history: published, watched, and rolled
+//! back.
 //!
 //! `cargo run --example publication` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                         return Ok::<_, Box<dyn Error>>(());
                     }
                 }
-                // What cannot be read is told, and the last good edition stays.
+                // Unreadable editions are reported, and the last good one stays.
                 other => println!("{other:?}"),
             }
         }

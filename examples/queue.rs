@@ -1,8 +1,8 @@
 //! Images are resized: three producers put jobs into a queue, five consumers work on them. A job that fails is
 //! tried again, up to three times; one that cannot succeed becomes a dead letter.
 //!
-//! Each producer and consumer has a client of its own, as programs on several machines do. Kill any of them: what
-//! it was working on goes to another one when its session ends, and what was put is done.
+//! Each producer and consumer has its own client, like programs on several machines. Kill any of them: its current
+//! item goes to another consumer when its session ends, and no confirmed job is lost.
 //!
 //! `cargo run --example queue`
 
@@ -49,17 +49,17 @@ async fn produce(servers: String, camera: usize) -> Result<(), AnyError> {
 
 async fn consume(servers: String, mut closing: watch::Receiver<bool>) -> Result<(), AnyError> {
     let jobs = open(&servers).await?;
-    // What was begun is finished, as a service does that is asked to stop.
+    // Started items are finished, as in a service that shuts down.
     let stop = async { _ = closing.wait_for(|closing| *closing).await };
     Ok(jobs.work_until(2, stop, resize).await?)
 }
 
-/// The work. It may be done twice, if its consumer is lost at the wrong moment: `queue_sqlite` shows how the
-/// second time is told from the first.
+/// The work. It may be done twice, if its consumer is lost at the wrong moment: `queue_sqlite` shows how to
+/// recognise the second time.
 async fn resize(job: Arc<Item<Resize>>) -> Result<Verdict, AnyError> {
     let Resize { image, width } = job.value();
     if !image.ends_with(".jpg") {
-        return Ok(Verdict::Bury(format!("{image} is no image")));
+        return Ok(Verdict::Bury(format!("{image} is not an image")));
     }
     if image.contains("/3.") {
         return Err(format!("the disk with {image} does not answer").into());

@@ -10,22 +10,22 @@ use lockkeeper::{Client, Item, Queue};
 use lockkeeper_engine::Engine;
 use tokio_postgres::{Client as Database, GenericClient, NoTls};
 
-/// What came of a charge.
+/// The outcome of a charge.
 #[derive(Debug, PartialEq)]
 enum Charge {
     Made,
     /// It was made before.
     Repeated,
-    /// A later holder of the item was here.
+    /// A later holder of the item has written.
     Stale,
 }
 
 type Failure = Box<dyn Error>;
 
-/// Records that a consumer begins with an item: whoever had it before is refused from now on. In a transaction,
-/// the row stays locked until its end, so nobody comes between the check and the effect.
+/// Records that a consumer begins with an item: earlier holders are refused from now on. In a transaction, the row
+/// stays locked until its end, so that no other consumer acts between the check and the effect.
 async fn begin(database: &impl GenericClient, item: &Item<i32>) -> Result<bool, Failure> {
-    // As text of one length, which sorts as the number does.
+    // As text of fixed length, which sorts like the number.
     let token = format!("{:039}", item.token().to_u128());
     let fence = "INSERT INTO pg_temp.fence AS old VALUES ($1, $2)
                  ON CONFLICT (item) DO UPDATE SET token = $2 WHERE old.token <= $2";
@@ -47,9 +47,9 @@ async fn charge(database: &mut Database, item: &Item<i32>) -> Result<Charge, Fai
 async fn main() -> Result<(), Failure> {
     let parameters = std::env::args().nth(1).ok_or("usage: queue_postgres PARAMETERS")?;
     let (mut database, connection) = tokio_postgres::connect(&parameters, NoTls).await?;
-    // Its end shows as an error of the next query.
+    // A failure of the connection is returned by the next query.
     tokio::spawn(async move { drop(connection.await) });
-    // Yours are not temporary. The order of "C" is that of the digits.
+    // Real tables are not temporary. The collation "C" sorts by digits.
     let tables = r#"CREATE TEMPORARY TABLE fence (item text PRIMARY KEY, token text COLLATE "C" NOT NULL);
                     CREATE TEMPORARY TABLE charge (item text PRIMARY KEY, amount integer NOT NULL);"#;
     database.batch_execute(tables).await?;
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Failure> {
     let bob: Queue<i32> = Queue::new(&client, "/orders")?;
     bob.put(&30).await?;
 
-    // Ann begins, and hangs for longer than she may. Bob begins with the same item, and then Ann goes on.
+    // Ann begins, and hangs for too long. Bob begins with the same item, and then Ann resumes.
     let hanging = Client::connect(&engine.connect_string()).await?;
     let ann =
         Queue::<i32>::builder(&hanging, "/orders").max_run(Duration::from_millis(50)).build()?;
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Failure> {
     begin(&database, &item).await?;
     println!("Ann's late charge: {:?}", charge(&mut database, &late).await?);
     println!("Bob's charge: {:?}", charge(&mut database, &item).await?);
-    // Bob dies here, before he can say `done`: his item comes back.
+    // Bob dies here, before he calls `done`: his item comes back.
     drop(item);
     bob.put(&12).await?;
 

@@ -1,8 +1,8 @@
 //! Each order is charged once, although its job may be worked on twice: the effect is in SQLite, keyed by the
 //! item's id, and in one transaction with a check of the token.
 //!
-//! The key suppresses what was had before. The token refuses a consumer that has lost the item to another one,
-//! which may be in the middle of the work.
+//! The key suppresses a repeated effect. The token refuses a consumer that has lost the item to another one, which
+//! may be in the middle of the work.
 //!
 //! `cargo run --example queue_sqlite`
 
@@ -13,19 +13,19 @@ use lockkeeper::{Client, Item, Queue};
 use lockkeeper_engine::Engine;
 use rusqlite::{Connection, params};
 
-/// What came of a charge.
+/// The outcome of a charge.
 #[derive(Debug, PartialEq)]
 enum Charge {
     Made,
     /// It was made before.
     Repeated,
-    /// A later holder of the item was here.
+    /// A later holder of the item has written.
     Stale,
 }
 
-/// Records that a consumer begins with an item: whoever had it before is refused from now on.
+/// Records that a consumer begins with an item: earlier holders are refused from now on.
 fn begin(database: &Connection, item: &Item<u32>) -> rusqlite::Result<bool> {
-    // As text of one length, which sorts as the number does.
+    // As text of fixed length, which sorts like the number.
     let token = format!("{:039}", item.token().to_u128());
     let admitted = database.execute(
         "INSERT INTO fence VALUES (?1, ?2)
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let bob: Queue<u32> = Queue::new(&client, "/orders")?;
     bob.put(&30).await?;
 
-    // Ann begins, and hangs for longer than she may. Bob begins with the same item, and then Ann goes on.
+    // Ann begins, and hangs for too long. Bob begins with the same item, and then Ann resumes.
     let hanging = Client::connect(&engine.connect_string()).await?;
     let ann =
         Queue::<u32>::builder(&hanging, "/orders").max_run(Duration::from_millis(50)).build()?;
@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     begin(&database, &item)?;
     println!("Ann's late charge: {:?}", charge(&mut database, &late)?);
     println!("Bob's charge: {:?}", charge(&mut database, &item)?);
-    // Bob dies here, before he can say `done`: his item comes back.
+    // Bob dies here, before he calls `done`: his item comes back.
     drop(item);
     bob.put(&12).await?;
 

@@ -1,4 +1,4 @@
-//! A lock that its owner can enter again: a report that holds it calls a backup that takes it.
+//! A lock that its owner can enter again: a report that holds it calls a backup that also takes it.
 //!
 //! `cargo run --example reentrant`
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (night, morning) = (Owner::new("night shift"), Owner::new("morning shift"));
     report(&lock, &night).await?;
 
-    // An entry can outlive the code that made it; then the owner releases it.
+    // An entry can outlive the code that created it; then the owner releases it.
     lock.acquire(&night).await?.keep();
     println!("free for others? {}", lock.try_acquire(&morning).await?.is_some());
     let refused = lock.release(&morning).await;
@@ -37,7 +37,7 @@ async fn report(lock: &ReentrantMutex, owner: &Owner) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Also called by itself, so it takes the lock.
+/// Also called on its own, so it takes the lock.
 async fn backup(lock: &ReentrantMutex, owner: &Owner) -> Result<(), Box<dyn Error>> {
     let guard = lock.acquire(owner).await?;
     println!("backup: {owner} has {} entries, token {}", lock.entries(owner), guard.token());

@@ -1,5 +1,5 @@
-//! A program's own test that its job stops when the lock is lost: each loss is rehearsed against an engine in
-//! this process.
+//! A program's own test that its job stops when the lock is lost: each kind of loss is rehearsed against an engine
+//! in this process.
 //!
 //! `cargo run --example rehearsal --features rehearsal`
 
@@ -10,10 +10,10 @@ use std::time::Duration;
 use lockkeeper::{Client, CreateMode, LossReason, Mutex, Rehearsal, TransactionError, ZnodePath};
 use lockkeeper_engine::Engine;
 
-/// Whether the job's work is under way.
+/// Whether the job is working.
 static WORKING: AtomicBool = AtomicBool::new(false);
 
-/// The job under test: it works for as long as it holds the lock, and says why it has stopped.
+/// The job under test: it works while it holds the lock, and returns why it stopped.
 async fn job(client: Client) -> Result<LossReason, Box<dyn Error + Send + Sync>> {
     let guard = Mutex::new(&client, "/locks/job")?.acquire().await?;
     let work = async {
@@ -22,7 +22,7 @@ async fn job(client: Client) -> Result<LossReason, Box<dyn Error + Send + Sync>>
     };
     let stopped = guard.run(work).await;
     WORKING.store(false, Ordering::Relaxed);
-    Ok(stopped.expect_err("the work has no end"))
+    Ok(stopped.expect_err("the work never ends"))
 }
 
 /// Waits until the job works.
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let other = Client::connect(&engine.connect_string()).await?;
     let others = Mutex::new(&other, "/locks/job")?;
 
-    // The servers end the session. The other program has the lock, and the job does not work any more.
+    // The servers end the session. The other program gets the lock, and the job has stopped.
     let running = tokio::spawn(job(client.clone()));
     working().await;
     rehearsal.expire_session().await?;
@@ -51,15 +51,15 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let running = tokio::spawn(job(client.clone()));
     working().await;
     rehearsal.cut_off();
-    rehearsal.stand_still(client.session_timeout());
+    rehearsal.pause(client.session_timeout());
     println!("the client was cut off, and the job has stopped: {}", running.await??);
     rehearsal.reconnect();
 
-    // The machine is suspended for so long, and the network is fine.
+    // The machine is suspended for a while, and the network works.
     let running = tokio::spawn(job(client.clone()));
     working().await;
-    rehearsal.stand_still(client.session_timeout());
-    println!("the program stood still, and the job has stopped: {}", running.await??);
+    rehearsal.pause(client.session_timeout());
+    println!("the program was suspended, and the job has stopped: {}", running.await??);
 
     // A write is applied, and its reply is lost: is it done twice?
     let bill = ZnodePath::new("/bill")?;

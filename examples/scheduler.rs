@@ -1,5 +1,5 @@
-//! A scheduler that runs once in the cluster: every instance stands for election, one leads, and all know
-//! where it is.
+//! A scheduler that runs once in the cluster: every instance stands for election, one leads, and all know its
+//! address.
 //!
 //! `cargo run --example scheduler` starts a server of its own; with an argument such as
 //! `127.0.0.1:2181`, it uses that one.
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
 
-    // As three programs would, each with a session of its own.
+    // Like three programs, each with its own session.
     let mut instances = Vec::new();
     for number in 1..=3 {
         let client = Client::connect(&servers).await?;
@@ -35,17 +35,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }));
     }
 
-    // Anybody can see who leads, and is told of each change. What changes quickly is told as one.
+    // Any client can watch the leader. Changes in quick succession may be reported as one.
     let client = Client::connect(&servers).await?;
     let mut leaders = Election::new(&client, "/election/scheduler")?.observe().await?;
     let watching = tokio::spawn(async move {
         loop {
             match leaders.current() {
                 Some(leader) => println!("{} leads; it is at {:?}", leader.id, leader.value),
-                None => println!("nobody leads"),
+                None => println!("no instance leads"),
             }
             if let Err(error) = leaders.next().await {
-                return println!("cannot see who leads: {error}");
+                return println!("cannot watch the leader: {error}");
             }
         }
     });

@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
     let (service, user) = (Client::connect(&servers).await?, Client::connect(&servers).await?);
 
-    // Usually each of these is a program of its own.
+    // Usually each of these is a separate program.
     let mut registered = Vec::new();
     for (id, port) in [("a", 8001), ("b", 8002), ("c", 8003)] {
         let spec = "{scheme}://{address}:{port}".parse()?;
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         call(&web)?;
     }
 
-    // One of them is about to end: it gets no new calls, and has time for those under way.
+    // One of them is about to end: it gets no new calls, and has time for those in flight.
     registered[1].drain().await?;
     let update = changes.next().await?;
     println!("{} of {} instances take calls", enabled(&web), update.instances.len());
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     while !web.instances().is_empty() {
         changes.next().await?;
     }
-    println!("{}", call(&web).expect_err("nobody is left"));
+    println!("{}", call(&web).expect_err("no instance is left"));
 
     drop((changes, web));
     service.close().await;
@@ -55,8 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 fn call(web: &ServiceDirectory) -> Result<(), Box<dyn Error>> {
     let call = web.pick(Pick::RoundRobin)?;
     println!("calling {}", call.instance().uri().unwrap_or_default());
-    // A call that fails says so, with `call.failed()` or `call.outcome(result)`: who fails again and
-    // again is left out for a while.
+    // Report a failed call with `call.failed()` or `call.outcome(result)`: an instance that fails repeatedly is
+    // left out for a while.
     Ok(())
 }
 

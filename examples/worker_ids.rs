@@ -1,4 +1,4 @@
-//! Two services that mint ids of orders without asking anybody: each has a number that the other has not.
+//! Two services that mint ids of orders without a request for each: each has a unique number.
 //!
 //! `cargo run --example worker_ids` starts a server of its own; with an argument such as `127.0.0.1:2181`, it uses
 //! that one.
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let engine = Engine::builder().start().await?;
     let servers = std::env::args().nth(1).unwrap_or_else(|| engine.connect_string());
 
-    // Each of them would be a program of its own.
+    // Usually each of these is a separate program.
     for address in ["10.0.0.7:80", "10.0.0.8:80"] {
         let client = Client::connect(&servers).await?;
         let workers = WorkerIds::builder(&client, "/order-ids")
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             println!("  order {id}: {:?}", LAYOUT.parts(id));
         }
 
-        // Many at once may be more than is reserved: this waits for the servers where `mint` would refuse.
+        // A large batch may exceed the reservation: this waits for the servers where `mint` would fail.
         let mut last = worker.mint()?;
         for _ in 0..200_000 {
             let id = worker.next().await?;

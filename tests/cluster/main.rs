@@ -2,10 +2,10 @@
 //!
 //! | folder | what it shows |
 //! |---|---|
-//! | `partition` | no two hold when the holder's server leaves the others |
+//! | `partition` | no two programs hold a lock when the holder's server leaves the others |
 //! | `outage` | how long an outage a holder survives, and that one of two rivals writes at a time |
 //! | `keeping` | no healthy holder loses its lock |
-//! | `ensemble` | promises are kept while a script of faults goes on, under programs in three languages |
+//! | `ensemble` | promises are kept during a script of faults, with programs in three languages |
 //! | `day` | each job of a queue has its effect once |
 //! | `hammer` | no update is lost when holders are killed, or when three languages take turns |
 //!
@@ -41,7 +41,7 @@ const ROOM: usize = 6;
 /// Longer than any short form takes.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What `cargo test` runs, the longest ones first: its name, how much of [`ROOM`] it takes, and what it is.
+/// The scenarios that `cargo test` runs, the longest ones first: the name, the share of [`ROOM`], and the function.
 macro_rules! scenarios {
     ($($name:literal, $load:literal, $short:expr;)*) => {
         const SCENARIOS: &[(&str, u32)] = &[$(($name, $load)),*];
@@ -49,7 +49,7 @@ macro_rules! scenarios {
         async fn short(name: &str) -> Result<()> {
             match name {
                 $($name => $short.await,)*
-                _ => bail!("there is no scenario {name}"),
+                _ => bail!("unknown scenario {name}"),
             }
         }
     };

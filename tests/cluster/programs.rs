@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use lockkeeper::{AcquireError, Client, Election, Guard, LeaseMode, Mutex, State};
+use lockkeeper::{AcquireError, Client, Election, Guard, HolderState, LeaseMode, Mutex};
 use lockkeeper_testkit::java::Program;
 use lockkeeper_testkit::network::Host;
 use lockkeeper_testkit::process::Process;
@@ -239,11 +239,11 @@ async fn tell(guard: &Guard, number: u32, look: Duration) -> Result<()> {
     let mut believed = clock::now();
     loop {
         let state = guard.state();
-        if let State::Lost(reason) = state {
+        if let HolderState::Lost(reason) = state {
             say(believed, &format!("GONE {number} {reason:?}"));
             return future::pending().await;
         }
-        let is_suspect = matches!(state, State::Suspect { .. });
+        let is_suspect = matches!(state, HolderState::Suspect { .. });
         if is_suspect && !suspect {
             say(clock::now(), &format!("SUSPECT {number}"));
         }

@@ -68,8 +68,8 @@ impl Servers {
             Place::Local => Self::Engine(Box::new(Engine::local()?)),
             Place::Ensemble => {
                 let config = Config::new().tick(TICK).setting("initLimit", "10");
-                // A disk that stands still would be an outage that nobody has made. What a killed server
-                // has written is there without it.
+                // A stalled disk would be an outage that the test has not caused. The writes of a killed server
+                // survive without the sync.
                 let config = config.jvm_argument("-Dzookeeper.forceSync=no");
                 let config = config.setting("syncLimit", &SYNC_LIMIT.to_string());
                 let hosts = (0..place.servers()).map(|host| network.host(host).clone());
@@ -147,14 +147,14 @@ impl Servers {
 
     pub(crate) fn ensemble(&self) -> Result<&ZooKeeperEnsemble> {
         match self {
-            Self::Engine(_) => bail!("an engine has no leader"),
+            Self::Engine(_) => bail!("an engine does not have a leader"),
             Self::Ensemble(servers) => Ok(servers),
         }
     }
 
     pub(crate) fn ensemble_mut(&mut self) -> Result<&mut ZooKeeperEnsemble> {
         match self {
-            Self::Engine(_) => bail!("an engine has no leader"),
+            Self::Engine(_) => bail!("an engine does not have a leader"),
             Self::Ensemble(servers) => Ok(servers),
         }
     }

@@ -1,4 +1,4 @@
-//! Credentials, and who may do what with a lock.
+//! Credentials, and the permissions on a lock.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{Ended, Home, LIMIT, eventually, has_all};
 
 /// A client without credentials took the lock by `revoke --force-after 0s`, and the job was ended.
 ///
-/// Seen to fail with lists that allow everyone everything.
+/// Fails with lists that allow everyone everything.
 #[tokio::test]
 async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
     let home = Home::new()?;
@@ -36,7 +36,7 @@ async fn a_lock_with_credentials_is_closed_to_strangers() -> Result<()> {
 /// A lock that was there before has a znode with which everyone may do everything, and so a list
 /// for what is below it is of little use.
 ///
-/// Seen to fail without the look at the znodes above.
+/// Fails without the look at the znodes above.
 #[tokio::test]
 async fn who_counts_on_a_list_below_an_open_znode_is_warned() -> Result<()> {
     let home = Home::new()?;
@@ -82,7 +82,7 @@ async fn credentials_come_from_a_file_and_go_no_further() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: with a file of a run around it, a run could have no credentials of its own.
+/// Symptom: with the credentials file of an outer run, an inner run could not have credentials of its own.
 #[test]
 fn credentials_of_an_option_go_over_those_of_a_variable() -> Result<()> {
     let home = Home::new()?;
@@ -120,7 +120,7 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     for mode in [0o644, 0o640, 0o620, 0o602] {
         fs::set_permissions(&file, Permissions::from_mode(mode))?;
         home.runs(&options, "true")?
-            .complains(78, &["others can read or write", "chmod 600", "digest"]);
+            .complains(78, &["other users can read or write", "chmod 600", "digest"]);
     }
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     let ended = home.runs(&options, "true")?;
@@ -131,7 +131,7 @@ fn a_file_that_has_no_credentials_is_told_and_not_shown() -> Result<()> {
     // K47: a second line was part of the password.
     fs::write(&file, "ann:hidden-word\nbob:hidden-word\n")?;
     let ended = home.runs(&options, "true")?;
-    ended.complains(78, &["digest", "more than one line"]);
+    ended.complains(78, &["digest", "exactly one line"]);
     assert!(!ended.stderr.contains("hidden-word"), "{ended:?}");
     fs::write(&file, "ann:word\r\n")?;
     home.runs(&options, "true")?.is_fine();

@@ -17,7 +17,7 @@ const REQUESTS: usize = 500;
 /// Symptom: each request of a client that does one thing after the other cost one call more, as the tree
 /// thread looked at its sockets once again before it saw what had arrived.
 ///
-/// Seen to fail with the tree loop as the future that the runtime blocks on.
+/// Fails with the tree loop as the future that the runtime blocks on.
 #[tokio::test]
 async fn a_request_costs_the_tree_thread_three_system_calls() -> Result<()> {
     if !peers::ready("system calls of a request", &[Peer::Strace]) {

@@ -31,7 +31,7 @@ fn setting(report: &Value, name: &str) -> (String, String) {
 
 /// A job of cron took a local lock, as its environment named no servers: nothing told, exit code 0.
 ///
-/// Seen to fail without the files.
+/// Fails without the files.
 #[tokio::test]
 async fn a_job_without_an_environment_finds_its_servers() -> Result<()> {
     let home = Home::new()?;
@@ -51,7 +51,7 @@ async fn a_job_without_an_environment_finds_its_servers() -> Result<()> {
 
     write(&home, "system.toml", "require-servers = true\n")?;
     job(&["run", "nightly", "--", "true"])?
-        .complains(78, &["no servers are named", "system.toml:1", "LOCKKEEPER_CONNECT"]);
+        .complains(78, &["no servers are configured", "system.toml:1", "LOCKKEEPER_CONNECT"]);
     assert!(!home.folder().join(".local").exists(), "a local engine");
     Ok(())
 }
@@ -183,10 +183,13 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
     for arguments in ["run l -- true", "wait l", "ls", "show l", "revoke l", "doctor", "export"] {
         let mut command = home.command(arguments);
         let ended = Ended::of(command.env("LOCKKEEPER_REQUIRE_SERVERS", "true"))?;
-        ended.complains(78, &["no servers are named", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"]);
+        ended.complains(
+            78,
+            &["no servers are configured", "LOCKKEEPER_REQUIRE_SERVERS", "--connect"],
+        );
     }
     home.ends("--require-servers run l -- true")?.complains(78, &["--require-servers"]);
-    // The engine of this machine is started for nobody who has named its socket either.
+    // The engine of this machine is also not started for a user who has named its socket.
     let socket = home.connect_string();
     let named =
         format!("--require-servers --connect {socket} --connect-timeout 200ms run l -- true");
@@ -202,10 +205,10 @@ fn required_servers_are_never_replaced_by_an_engine_here() -> Result<()> {
 fn the_doctor_tells_of_an_engine_that_nobody_has_named() -> Result<()> {
     let home = Home::new()?;
     let told = home.ends("doctor")?;
-    assert!(told.stdout.contains("note: no servers are named"), "{told:?}");
+    assert!(told.stdout.contains("note: no servers are configured"), "{told:?}");
     write(&home, "lockkeeper/config.toml", &format!("connect = \"{}\"\n", home.connect_string()))?;
     let told = home.ends("doctor")?;
-    assert!(!told.stdout.contains("no servers are named"), "{told:?}");
+    assert!(!told.stdout.contains("no servers are configured"), "{told:?}");
     assert!(told.stdout.contains("lockkeeper/config.toml"), "{told:?}");
     Ok(())
 }
@@ -217,8 +220,8 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
     let file = machine.folder().join("config.toml");
     for (owner, mode, parts) in [
         (NOBODY, 0o644, ["belongs to nobody", "config.toml"]),
-        (0, 0o666, ["others may write", "chmod go-w"]),
-        (0, 0o664, ["others may write", "chmod go-w"]),
+        (0, 0o666, ["other users can write", "chmod go-w"]),
+        (0, 0o664, ["other users can write", "chmod go-w"]),
     ] {
         fs::write(&file, format!("connect = \"{NOWHERE}\"\n"))?;
         fs::set_permissions(&file, Permissions::from_mode(mode))?;
@@ -226,7 +229,7 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
         machine.ends(Who::Root, "ls")?.complains(78, &parts);
     }
 
-    // What it says is for all users, and a user who cannot read it is told so.
+    // The file applies to all users. A user who cannot read it gets an error.
     fs::set_permissions(&file, Permissions::from_mode(0o600))?;
     machine.ends(Who::Nobody, "ls")?.complains(78, &["config.toml", "Permission denied"]);
     fs::set_permissions(&file, Permissions::from_mode(0o644))?;
@@ -237,7 +240,7 @@ fn a_file_that_another_user_could_write_is_refused() -> Result<()> {
 
 /// A child of `run` waited 10 s, and ended with 75, when the engine had stopped in the meantime.
 ///
-/// Seen to fail when the socket is taken for a server elsewhere.
+/// Fails when the socket is taken for a server elsewhere.
 #[tokio::test]
 async fn an_engine_that_is_named_by_its_socket_is_started() -> Result<()> {
     let home = Home::new()?;

@@ -81,14 +81,14 @@ mod truth {
         REQUEST + COUNT + path + 1 + REPLY + COUNT + names * (COUNT + name) + STAT
     }
 
-    /// Everyone is told that the list has changed, and reads all of it.
+    /// Each waiter gets the change of the list, and reads all of it.
     pub(super) fn naive(pid: u32, waiters: usize) -> [usize; 3] {
         let name = "naive-".len() + NUMBER;
         let each = notification(root(pid)) + list(root(pid), waiters, name);
         [waiters, 1 + waiters, delete(root(pid) + 1 + name) + waiters * each]
     }
 
-    /// One is told that the node before its own has gone, and need not ask.
+    /// One waiter gets the deletion of the node before its own, and does not need to read.
     pub(super) fn fair(pid: u32) -> [usize; 3] {
         let uuid = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-".len();
         let node = root(pid) + 1 + uuid + NUMBER;
@@ -209,7 +209,7 @@ fn the_demo_leaves_nothing_on_a_server() -> Result<()> {
     Ok(())
 }
 
-/// A waiter that cannot connect is told, and not waited for.
+/// A waiter that cannot connect is reported, and the demo does not wait for it.
 #[tokio::test]
 async fn a_server_with_too_few_places_is_told() -> Result<()> {
     let home = Home::new()?;

@@ -44,7 +44,7 @@ fn places() -> Vec<usize> {
 /// S4, on the real program: a write or a sync that fails ends the server, and whatever it had acknowledged
 /// is there at the next start.
 ///
-/// Seen to fail with commits whose syncs may fail.
+/// Fails with commits whose syncs may fail.
 #[tokio::test]
 async fn s4_no_call_that_fails_loses_what_was_acknowledged() -> Result<()> {
     if !peers::ready("faults of the disk", &[Peer::Strace]) {

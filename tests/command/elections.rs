@@ -40,7 +40,7 @@ async fn a_request_moves_the_lead_and_a_signal_ends_it() -> Result<()> {
     Ok(())
 }
 
-/// The command's own end is the end of it all; without a command there is none.
+/// The run ends when the command ends. Without a command it does not end.
 #[test]
 fn the_code_is_the_commands() -> Result<()> {
     let home = Home::new()?;
@@ -62,7 +62,7 @@ async fn who_loses_the_lead_stands_again() -> Result<()> {
     let mut first = Process::spawn("first", &command, home.folder())?;
     first.prints("leads", LIMIT).await?;
     let engine = home.signal_engine(Signal::STOP)?;
-    eventually("the loss", || Ok(first.stderr().contains("standing again")))?;
+    eventually("the loss", || Ok(first.stderr().contains("waiting to lead again")))?;
     kill_process(engine, Signal::CONT)?;
     eventually("it leads again", || Ok(first.stdout().lines().count() == 2))?;
     first.kill();

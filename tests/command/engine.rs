@@ -1,4 +1,4 @@
-//! The machine-local engine: found, started once, stopped, and in the way of nobody.
+//! The machine-local engine: it is found, started once, stopped, and does not affect others.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -31,8 +31,8 @@ async fn commands_at_the_same_moment_start_one_engine() -> Result<()> {
     Ok(())
 }
 
-/// Of an engine that was killed, the socket may be closed a moment before the data is free. Those who
-/// waited for a lock gave up then.
+/// Symptom: the socket of a killed engine may be closed a moment before its data is free. Waiters for a
+/// lock gave up then.
 #[tokio::test]
 async fn data_in_use_for_a_moment_is_waited_for() -> Result<()> {
     let home = Home::new()?;
@@ -110,8 +110,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Symptom: with a full disk, `run` spoke of a quota that nobody had set, and `local status` of an engine that
-/// runs. Seen to fail without the line of the room, and without the advice.
+/// Symptom: with a full disk, `run` reported a quota that was not set, and `local status` reported an engine that
+/// runs. Fails without the line about the disk space, and without the advice.
 #[test]
 fn k44_a_full_disk_is_named() -> Result<()> {
     let home = Home::new()?;
@@ -203,7 +203,7 @@ fn a_home_that_is_too_long_is_refused_with_the_limit() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: a service whose account has no home (`/nonexistent`) made one, if root ran it.
+/// Symptom: a service whose account does not have a home (`/nonexistent`) created one if root ran it.
 #[test]
 fn k47_a_home_directory_that_does_not_exist_is_not_made() -> Result<()> {
     let home = Home::new()?;
@@ -241,11 +241,11 @@ fn k47_a_line_is_written_with_one_call() -> Result<()> {
 fn a_relative_home_is_refused() -> Result<()> {
     let home = Home::new()?;
     let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", "relative"))?;
-    ended.complains(64, &["LOCKKEEPER_HOME", "relative", "full path"]);
+    ended.complains(64, &["LOCKKEEPER_HOME", "relative", "absolute path"]);
     Ok(())
 }
 
-/// Whoever meant other servers would hold a lock that nobody else looks at.
+/// A user who meant other servers would hold a lock that other programs do not see.
 #[test]
 fn an_empty_list_of_servers_is_not_the_local_engine() -> Result<()> {
     let home = Home::new()?;
@@ -265,7 +265,7 @@ fn a_home_that_others_may_write_to_is_refused() -> Result<()> {
         fs::create_dir(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
         let ended = Ended::of(home.command("run l -- true").env("LOCKKEEPER_HOME", &path))?;
-        ended.complains(73, &["others may write", "chmod go-w", "LOCKKEEPER_HOME"]);
+        ended.complains(73, &["other users can write", "chmod go-w", "LOCKKEEPER_HOME"]);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         let status = Ended::of(home.command("local status").env("LOCKKEEPER_HOME", &path))?;
         assert_eq!((status.code, status.stderr.as_str()), (Some(1), ""), "to read is no harm");
@@ -273,7 +273,7 @@ fn a_home_that_others_may_write_to_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A file in the way stops every user, also root.
+/// A file at this path blocks every user, including root.
 #[test]
 fn a_home_that_cannot_be_made_is_refused() -> Result<()> {
     let home = Home::new()?;
@@ -305,16 +305,16 @@ fn data_that_cannot_be_read_is_told_on_the_users_terminal() -> Result<()> {
 
 /// Symptom: code 74, of a disk that failed, when an engine ran on the directory.
 ///
-/// Seen to fail when only the engine says why.
+/// Fails when only the engine says why.
 #[test]
 fn a_backup_within_the_data_is_the_users_mistake() -> Result<()> {
     let home = Home::new()?;
     home.runs("l", "true")?.is_fine();
     let data = home.engine().join("data");
     let within = format!("engine backup {0} {0}/copy", data.display());
-    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    home.ends(&within)?.complains(73, &["is inside", "outside"]);
     home.ends("local stop")?.is_fine();
-    home.ends(&within)?.complains(73, &["is within", "outside"]);
+    home.ends(&within)?.complains(73, &["is inside", "outside"]);
     Ok(())
 }
 

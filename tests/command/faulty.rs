@@ -1,4 +1,4 @@
-//! What stands in front of a server and plants a fault that a real one cannot be given.
+//! A proxy in front of a server that injects faults which a real server cannot be made to have.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ fn serve(mut client: TcpStream, target: &str, fault: &Fault) -> io::Result<()> {
 
     let (mut requests, mut to) = (client.try_clone()?, server.try_clone()?);
     thread::spawn(move || {
-        // Whatever ends it, the server is told.
+        // The server learns of the end, whatever its cause.
         let _ = io::copy(&mut requests, &mut to);
         let _ = to.shutdown(Shutdown::Both);
     });

@@ -38,7 +38,7 @@ fn fits(text: &str, possible: RangeInclusive<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Somebody who holds the lock `a/b` for longer than a second, and two who wait for it.
+/// A holder of the lock `a/b` for longer than a second, and two waiters.
 struct Queue {
     home: Home,
     holder: lockkeeper_testkit::process::Process,
@@ -100,7 +100,7 @@ async fn tokens_sessions_and_times_are_those_of_the_nodes() -> Result<()> {
 
         let words: Vec<_> = line.split_whitespace().collect();
         let [.., told_token, told_session] = words[..] else { anyhow::bail!("{text}") };
-        // "in line 4s", and for whom it waits.
+        // "in line 4s", and the contender that it waits for.
         let line_at = words.iter().rposition(|word| *word == "line").context("in line")?;
         let told = words.get(line_at + 1).context("since when")?;
         assert_eq!((told_token, told_session), (token.as_str(), session.as_str()), "{text}");
@@ -241,18 +241,18 @@ async fn the_longest_kill_after_is_named() -> Result<()> {
     client.close().await;
 
     let refused = home.ends("run --kill-after 14s l -- true")?;
-    refused.complains(64, &["--kill-after 14000ms does not fit", &lease]);
+    refused.complains(64, &["--kill-after 14000ms is too long", &lease]);
     let (_, rest) = refused.stderr.split_once("use at most ").context("a limit")?;
     let most: u64 = rest.split_once("ms").context("ms")?.0.parse()?;
     home.ends(&format!("run --kill-after {most}ms l -- true"))?.is_fine();
     let more = most + 1;
     let refused = home.ends(&format!("run --kill-after {more}ms l -- true"))?;
-    refused.complains(64, &[&format!("--kill-after {more}ms does not fit")]);
+    refused.complains(64, &[&format!("--kill-after {more}ms is too long")]);
     Ok(())
 }
 
-/// When nobody renews the lease, the seconds that are said to be left end within a lease after the
-/// death of the engine, and not before the last that can be known of it.
+/// If the lease is not renewed, the displayed remaining seconds end within a lease after the
+/// death of the engine, and not before the last known deadline.
 #[tokio::test]
 async fn the_seconds_that_are_left_end_with_the_lease() -> Result<()> {
     const TIMEOUT: u64 = 3_000;

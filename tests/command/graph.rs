@@ -1,11 +1,11 @@
-//! `graph`: who waits for whom, and `run --detect-deadlocks`.
+//! `graph`: the waits-for graph, and `run --detect-deadlocks`.
 
 use anyhow::Result;
 use lockkeeper_testkit::process::Process;
 
 use crate::support::{Home, LIMIT};
 
-/// Starts a run that holds `outer`, and asks for `inner` when it is told to.
+/// Starts a run that holds `outer`, and acquires `inner` on command.
 async fn nested(home: &Home, outer: &str, inner: &str, options: &str) -> Result<Process> {
     let program = lockkeeper_testkit::command::lockkeeper()?;
     let script = format!(
@@ -46,7 +46,7 @@ async fn a_deadlock_of_scripts_is_shown_and_the_one_that_asks_gives_up() -> Resu
         assert!(process.stdout().contains(&format!("inner {code}\n")), "{}", process.tail());
     }
     let told = second.stderr();
-    assert!(told.contains("deadlock: ") && told.contains("gave up /a"), "{told}");
+    assert!(told.contains("deadlock: ") && told.contains("gave up waiting for /a"), "{told}");
     assert_eq!(home.ends("graph --cycles")?.code, Some(0));
     Ok(())
 }
@@ -73,7 +73,7 @@ async fn a_deadlock_that_nobody_leaves_is_shown_until_somebody_does() -> Result<
 #[tokio::test]
 async fn the_holder_with_the_most_waiters_comes_first() -> Result<()> {
     let home = Home::new()?;
-    assert_eq!(home.ends("graph")?.stdout, "nobody waits for a lock below /\n");
+    assert_eq!(home.ends("graph")?.stdout, "no program waits for a lock below /\n");
     let _small = home.holds("small", "small").await?;
     let _large = home.holds("large", "large").await?;
     let _one = home.starts("one", "small", "true")?;

@@ -57,27 +57,31 @@ async fn the_page_on_access_is_true() -> Result<()> {
     Ok(())
 }
 
-/// What stands in the README is what is built: a newcomer copies it.
+/// Builds the program in the README, which newcomers copy.
 #[test]
 fn the_readme_shows_a_program_that_runs() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |name: &str| std::fs::read_to_string(root.join(name));
-    let readme = read("README.md")?;
+    let readmes = [read("README.md")?, read("README.zh-CN.md")?];
     let example = read("examples/getting_started.rs")?;
     let program = example.split_once("\n\n").context("no introduction")?.1;
-    assert!(readme.contains(&format!("```rust\n{program}```")), "another program");
+    assert!(readmes[0].contains(&format!("```rust\n{program}```")), "another program");
 
     let workspace = read("Cargo.toml")?;
     let (_, rest) = workspace.split_once("rust-version = \"").context("no rust-version")?;
     let version = rest.split('"').next().context("no rust-version")?;
-    assert!(readme.contains(&format!("needs Rust {version}")), "another version than {version}");
-
     let library = read("crates/lockkeeper/Cargo.toml")?;
     let features = library.split_once("[features]\n").context("no features")?.1;
     let features = features.split("\n[").next().unwrap_or_default();
-    for line in features.lines().filter(|line| !line.starts_with('#')) {
-        let Some((name, _)) = line.split_once(" = ") else { continue };
-        assert!(readme.contains(&format!("| `{name}` |")), "nothing about the feature {name}");
+
+    for (readme, needs) in readmes.iter().zip(["needs", "需要"]) {
+        let needed = format!("{needs} Rust {version}");
+        assert!(readme.contains(&needed), "another version than {version}");
+        for line in features.lines().filter(|line| !line.starts_with('#')) {
+            let Some((name, _)) = line.split_once(" = ") else { continue };
+            let row = format!("| `{name}` |");
+            assert!(readme.contains(&row), "nothing about the feature {name}");
+        }
     }
     Ok(())
 }

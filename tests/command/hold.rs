@@ -1,4 +1,4 @@
-//! `hold`, and how those who look follow a lock: `show --watch`, `ls --watch`, `--exit-code`, `revoke --wait`.
+//! `hold`, and the commands that follow a lock: `show --watch`, `ls --watch`, `--exit-code`, `revoke --wait`.
 
 use anyhow::{Context, Result};
 use lockkeeper::revoke::REQUEST;
@@ -62,7 +62,7 @@ async fn a_hold_ends_at_its_time() -> Result<()> {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     assert!(ended.stdout.contains("/l is held, token"), "{ended:?}");
     let past = home.ends("hold l --until 2020-01-01T00:00:00Z")?;
-    past.complains(64, &["--until is over", "2020"]);
+    past.complains(64, &["--until is in the past", "2020"]);
     home.ends("hold l --until noon")?.complains(64, &["18:30", "time zone"]);
     home.ends("hold l --until 18:30 --for 1h")?.complains(64, &["--until", "--for"]);
     let long = "a".repeat(1025);
@@ -87,7 +87,7 @@ async fn a_hold_that_stood_still_for_too_long_says_that_the_lock_is_lost() -> Re
     let mut hold = starts(&home, "hold", &["hold", "-q", "l", "--session-timeout", "1s"])?;
     hold.prints("is held", LIMIT).await?;
     hold.signal(Signal::STOP)?;
-    // Another program has had it meanwhile.
+    // Another program has held it in the meantime.
     home.ends("run -q l -- true")?.is_fine();
     hold.signal(Signal::CONT)?;
     assert_eq!(hold.end(LIMIT).await?.code(), Some(79), "{}", hold.tail());
@@ -107,7 +107,10 @@ async fn holders_are_told_who_asks_and_why() -> Result<()> {
     assert_eq!(asked["holders"][0]["outcome"], "gave-way");
     assert_eq!(hold.end(LIMIT).await?.code(), Some(1), "{}", hold.tail());
     let told = hold.stderr();
-    assert!(told.contains("asks for it by ") && told.contains(": an upgrade; releasing"), "{told}");
+    assert!(
+        told.contains("release requested by ") && told.contains(": an upgrade; releasing"),
+        "{told}"
+    );
 
     let mut run = home.holds("run", "l").await?;
     Ended::of(&mut home.command_of(&arguments))?;
@@ -127,10 +130,10 @@ async fn a_holder_that_stays_is_told_of_and_shown_with_the_request() -> Result<(
     home.ends("revoke 2s --wait")?.is_fine();
     let asked = home.ends("revoke --wait=10ms --reason maintenance l")?;
     assert_eq!(asked.code, Some(1), "{asked:?}");
-    assert!(asked.stdout.contains("was asked for /l, and still holds it"), "{asked:?}");
+    assert!(asked.stdout.contains("was asked to release /l, and still holds it"), "{asked:?}");
 
     let text = home.ends("show l")?.stdout;
-    assert!(text.contains("asked to give way by ") && text.contains(": maintenance"), "{text}");
+    assert!(text.contains("asked to release by ") && text.contains(": maintenance"), "{text}");
     let held = home.json("ls")?["locks"][0]["contenders"][0].clone();
     assert_eq!(
         (&held["revoked"], &held["revoke_request"]["reason"]),

@@ -104,7 +104,7 @@ fn a_priority_and_an_id_are_as_the_help_says() -> Result<()> {
     home.ends("queue put jobs --priority 10 lazy")?.is_fine();
     home.ends("queue put jobs --priority 1 soon")?.is_fine();
     home.ends("queue put jobs --id a now")?.is_fine();
-    home.ends("queue put jobs --id a now")?.complains(69, &["has an item a already"]);
+    home.ends("queue put jobs --id a now")?.complains(69, &["already has an item a"]);
     home.ends("queue put jobs --id a/b now")?.complains(64, &["letters, digits"]);
     let taken: Vec<_> =
         (0..3).map(|_| Ok(home.ends("queue take -n jobs")?.stdout)).collect::<Result<_>>()?;
@@ -118,8 +118,7 @@ fn a_barrier_is_no_counter() -> Result<()> {
     let home = Home::new()?;
     home.ends("counter add c 7")?.is_fine();
     for verb in ["open", "close", "show"] {
-        home.ends(&format!("barrier {verb} c"))?
-            .complains(65, &["/c is a counter, and no barrier"]);
+        home.ends(&format!("barrier {verb} c"))?.complains(65, &["/c is a counter, not a barrier"]);
     }
     assert_eq!(home.ends("counter get c")?.stdout, "7\n");
     home.ends("barrier close gate")?.is_fine();
@@ -150,7 +149,7 @@ fn the_exit_code_ends_the_item() -> Result<()> {
     let shown = home.json("queue ls jobs")?;
     assert_eq!(shown["dead_letters"][0]["reason"], "later", "{shown}");
     home.ends(&format!("queue cancel jobs {id}"))?.is_fine();
-    home.ends(&format!("queue cancel jobs {id}"))?.complains(1, &["no such item"]);
+    home.ends(&format!("queue cancel jobs {id}"))?.complains(1, &["does not have item"]);
     assert_eq!(home.json("queue ls jobs")?["waiting"], 1);
     Ok(())
 }

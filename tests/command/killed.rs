@@ -16,12 +16,12 @@ use crate::support::{Home, LIMIT, eventually, is_alive};
 /// Writes the time to a file again and again.
 const BEATS: &str = "echo ready; while :; do date +%s%N > beat.new; mv beat.new beat; done";
 
-/// Longer than a test takes: whoever waits for a session to expire waits too long.
+/// Longer than a test takes, so that a wait for the expiry of a session fails the test.
 const SESSION: &str = "--session-timeout 60s";
 
 /// The next holder waited until the session of the one that was killed had expired.
 ///
-/// Seen to fail with a watchdog that does not close the session.
+/// Fails with a watchdog that does not close the session.
 #[tokio::test]
 async fn a_killed_holder_keeps_nobody_waiting() -> Result<()> {
     let home = Home::new()?;
@@ -54,9 +54,9 @@ pub(crate) async fn killed_holder_keeps_nobody_waiting(home: &Home, options: &st
     Ok(())
 }
 
-/// C6: what the command had started in a process group of its own ran beside the next holder.
+/// C6: processes that the command had started in another process group ran concurrently with the next holder.
 ///
-/// Seen to fail with a watchdog that kills the group alone.
+/// Fails with a watchdog that kills the group alone.
 #[tokio::test]
 async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
     let home = Home::new()?;
@@ -70,7 +70,7 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
         program.display()
     );
     let mut holder = home.says("ready", "holder", &format!("{SESSION} outer"), &script).await?;
-    // A process that nobody waits for is still there, as a zombie.
+    // A process that is not waited for still exists, as a zombie.
     let look =
         "for name in a b c; do grep -v ') [ZX] ' /proc/$(cat $name)/stat 2>/dev/null; done; true";
     let mut next = home.starts("next", &format!("{SESSION} outer"), look)?;
@@ -84,8 +84,8 @@ async fn what_has_left_the_group_does_not_outlive_the_lock() -> Result<()> {
     Ok(())
 }
 
-/// What a command leaves behind when it ends by itself goes on, and an engine that it has started belongs to
-/// no run: it outlives each.
+/// Processes that a command leaves behind when it ends by itself continue. An engine that it has started does
+/// not belong to a run, and outlives it.
 #[tokio::test]
 async fn a_command_that_overruns_takes_its_processes_with_it_and_not_the_engine() -> Result<()> {
     let home = Home::new()?;
@@ -153,7 +153,7 @@ async fn the_watchdog_shows_no_credentials() -> Result<()> {
 /// Who was behind a run that was killed in line waited until its session had expired; and a run that
 /// was killed just as it got the lock kept it as long, because its watchdog was started only then.
 ///
-/// Seen to fail with a watchdog that is started when the lock is held.
+/// Fails with a watchdog that is started when the lock is held.
 #[tokio::test]
 async fn a_killed_waiter_leaves_the_line() -> Result<()> {
     let home = Home::new()?;
@@ -169,7 +169,7 @@ async fn a_killed_waiter_leaves_the_line() -> Result<()> {
 
 /// The same wherever on the way to the command it is killed: five of 62 kept the lock.
 ///
-/// Seen to fail with a watchdog that is started when the lock is held.
+/// Fails with a watchdog that is started when the lock is held.
 #[test]
 fn a_run_that_is_killed_on_the_way_keeps_nobody_waiting() -> Result<()> {
     const KILLS: u32 = 40;
@@ -191,12 +191,12 @@ fn a_run_that_is_killed_on_the_way_keeps_nobody_waiting() -> Result<()> {
 /// A command that was started just before lockkeeper was killed was not known to the watchdog, which
 /// then had to leave the lock to the session timeout.
 ///
-/// Seen to fail when lockkeeper tells the watchdog about the command, and not the process itself.
+/// Fails when lockkeeper tells the watchdog about the command, and not the process itself.
 #[test]
 fn a_command_is_known_to_the_watchdog_before_it_runs() -> Result<()> {
     let home = Home::new()?;
     let wrapped = home.command_of(&["__exec", &std::process::id().to_string(), "5"]);
-    // The pipe is one that only this process inherits: others that are started meanwhile keep it open.
+    // Only this process inherits the pipe. Other processes started at the same time would keep it open.
     let mut command = Command::new("sh");
     command.args(["-c", "exec 5>&1 >ran; exec \"$@\"", "sh"]).arg(wrapped.get_program());
     command.args(wrapped.get_args()).args(["sh", "-c", "echo it runs; exec sleep 60"]);
@@ -214,9 +214,9 @@ fn a_command_is_known_to_the_watchdog_before_it_runs() -> Result<()> {
     Ok(())
 }
 
-/// Without a watchdog, nobody ended the command of a `lockkeeper` that was stopped.
+/// Without a watchdog, the command of a stopped `lockkeeper` was not ended.
 ///
-/// Seen to fail when `Watchdog::keep` does nothing.
+/// Fails when `Watchdog::keep` does nothing.
 #[tokio::test]
 async fn a_killed_watchdog_is_replaced() -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(6);
@@ -242,7 +242,7 @@ async fn a_killed_watchdog_is_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail when `Watchdog::keep` does nothing.
+/// Fails when `Watchdog::keep` does nothing.
 #[tokio::test]
 async fn without_a_watchdog_the_command_is_ended() -> Result<()> {
     let home = Home::new()?;
@@ -264,7 +264,7 @@ async fn without_a_watchdog_the_command_is_ended() -> Result<()> {
 pub(crate) fn watchdog(parent: u32) -> Result<Pid> {
     let found = children(parent)?.into_iter().find(|child| {
         let line = fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
-        // A zombie has none.
+        // A zombie does not have any.
         line.split(|byte| *byte == 0).any(|word| word == b"__watchdog")
     });
     found.and_then(Pid::from_raw).context("no watchdog")
@@ -283,12 +283,12 @@ pub(crate) fn children(parent: u32) -> Result<Vec<i32>> {
 /// Says to the test below that it runs in a process of its own.
 const INNER: &str = "LOCKKEEPER_TEST_ADOPTS_ORPHANS";
 
-/// Each run left a zombie to process 1, which in containers often waits for nobody.
+/// Symptom: each run left a zombie to process 1, which in containers often does not wait for its children.
 ///
-/// This test waits for nobody, either: it runs again in a process that adopts all orphans, and
-/// looks what it got.
+/// This test does not wait for them either: it runs again in a process that adopts all orphans, and
+/// checks which it got.
 ///
-/// Seen to fail when `Watchdog::dismiss` does not wait.
+/// Fails when `Watchdog::dismiss` does not wait.
 #[test]
 fn a_run_leaves_no_zombie() -> Result<()> {
     if std::env::var_os(INNER).is_none() {

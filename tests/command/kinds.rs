@@ -102,8 +102,8 @@ async fn the_number_of_permits_is_shown_and_changed() -> Result<()> {
 async fn a_number_is_stored_only_where_it_is_read() -> Result<()> {
     let home = Home::new()?;
     for (options, part) in [
-        ("", "not as a number of permits"),
-        ("--shared", "not as a number of permits"),
+        ("", "not with permits"),
+        ("--shared", "not with permits"),
         ("--profile curator --permits 2", "Curator's layout"),
         ("--profile kazoo --permits 2", "kazoo's layout"),
     ] {
@@ -121,15 +121,15 @@ async fn a_number_is_stored_only_where_it_is_read() -> Result<()> {
     let client = home.client().await?;
     let other = ZnodePath::new("/config")?;
     client.create(&other, "ten", CreateMode::Persistent).await?;
-    home.ends("permits set config 3")?.complains(65, &["/config has data"]);
+    home.ends("permits set config 3")?.complains(65, &["/config contains data"]);
     let held = ExclusiveNode::new(&client, "/node")?.acquire().await?;
-    home.ends("permits set node 3")?.complains(65, &["/node is held as one znode"]);
+    home.ends("permits set node 3")?.complains(65, &["/node is held as a single znode"]);
     held.release().await?;
     client.close().await;
     Ok(())
 }
 
-/// Its two queues are below two children, so that nobody looked at the queue of the lock: both held at once.
+/// Symptom: its two queues are below two children, so the queue of the lock was not read, and both held at once.
 #[tokio::test]
 async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> Result<()> {
     let home = Home::new()?;
@@ -143,7 +143,7 @@ async fn permits_as_curator_has_them_are_refused_at_a_lock_of_another_kind() -> 
     Ok(())
 }
 
-/// It was shown as free: `wait` went on beside its holder, `revoke` asked nobody, and a lock below it was
+/// Symptom: it was shown as free. `wait` returned during the hold, `revoke` asked no holder, and a lock below it was
 /// granted.
 #[tokio::test]
 async fn a_semaphore_as_curator_has_it_is_seen() -> Result<()> {
@@ -155,7 +155,7 @@ async fn a_semaphore_as_curator_has_it_is_seen() -> Result<()> {
     home.ends("run -n --profile curator --permits 1 l -- true")?
         .complains(1, &["/l is not free", "held by"]);
     home.ends("run -n l/below -- true")?.complains(65, &["would be below /l"]);
-    home.ends("run -n l -- true")?.complains(65, &["/l is in use as a number of permits"]);
+    home.ends("run -n l -- true")?.complains(65, &["/l is in use as a lock with permits"]);
     home.ends("revoke l")?.is_fine();
     // The command gets TERM.
     assert_eq!(holder.end(LIMIT).await?.code(), Some(143), "{}", holder.tail());

@@ -35,12 +35,12 @@ async fn one_that_does_not_listen_is_killed_with_all_its_parts() -> Result<()> {
         home.says("\n", "stubborn", "--max-run 2s --kill-after 100ms l", script).await?;
     let part: i32 = process.stdout().trim().parse().context("no process id")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(124), "{}", process.tail());
-    assert!(process.stderr().contains("did not end in time: KILL"), "{}", process.stderr());
+    assert!(process.stderr().contains("did not end in time; sending KILL"), "{}", process.stderr());
     assert!(!is_alive(part), "it was ended before the lock was released");
     Ok(())
 }
 
-/// What a command leaves behind that ends at TERM is no more to run than the command.
+/// Processes that a command leaves behind, and that end at TERM, must end like the command.
 #[test]
 fn what_is_left_behind_is_ended_too() -> Result<()> {
     let home = Home::new()?;
@@ -79,7 +79,7 @@ async fn a_command_that_is_paused_is_killed_where_it_stands() -> Result<()> {
     Ok(())
 }
 
-/// The loss of the lock is worse than a command that ran for too long, and is what is told.
+/// The loss of the lock is worse than a command that ran for too long, so the loss is reported.
 #[tokio::test]
 async fn a_loss_goes_over_a_command_that_ran_for_too_long() -> Result<()> {
     let home = Home::new()?;
@@ -143,7 +143,7 @@ async fn a_request_ends_the_rest() -> Result<()> {
     let mut process = resting(&home, "asked", LONG, "echo done").await?;
     home.ends("revoke l")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(0), "{}", process.tail());
-    assert!(process.stderr().contains("before --at-least is over"), "{}", process.stderr());
+    assert!(process.stderr().contains("before --at-least has passed"), "{}", process.stderr());
     home.ends("run -n l -- true")?.is_fine();
     Ok(())
 }
@@ -178,9 +178,9 @@ async fn the_lock_is_free_when_lockkeeper_is_killed_in_the_rest() -> Result<()> 
     Ok(())
 }
 
-/// A watchdog that replaces one that was killed in the rest has no command to end.
+/// A watchdog that replaces one killed during the rest does not have a command to end.
 ///
-/// Seen to fail with one that is told the group of the command.
+/// Fails with a watchdog that gets the process group of the command.
 #[tokio::test]
 async fn a_watchdog_that_is_killed_in_the_rest_is_replaced() -> Result<()> {
     let home = Home::new()?;

@@ -24,11 +24,12 @@ fn a_line_is_run_by_the_shell() -> Result<()> {
         let ended = run(&arguments)?;
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), "one\n/l\n"), "{ended:?}");
     }
-    run(&["run", "l", "-c", ""])?.complains(64, &["empty text"]);
+    run(&["run", "l", "-c", ""])?.complains(64, &["the command is empty"]);
     run(&["run", "l", "-c", "true", "--", "true"])?.complains(64, &["--command", "CMD"]);
     // flock takes a command without a --.
     for shell in ["sh", "bash", "/bin/bash"] {
-        run(&["run", "l", shell, "-c", "touch ran"])?.complains(64, &["would be a lock", "--"]);
+        run(&["run", "l", shell, "-c", "touch ran"])?
+            .complains(64, &["would be the name of a lock", "--"]);
     }
     assert!(!home.folder().join("ran").exists());
     run(&["run", "l"])?.complains(64, &["<CMD>", "--"]);
@@ -107,8 +108,8 @@ async fn options_of_flock_mean_the_same_or_say_what_does() -> Result<()> {
     for (options, parts) in [
         ("-u", ["'-u'", "lockkeeper revoke"]),
         ("--unlock", ["--unlock", "lockkeeper revoke"]),
-        ("-F", ["'-F'", "renews the lock"]),
-        ("--no-fork", ["--no-fork", "renews the lock"]),
+        ("-F", ["'-F'", "renew the lock"]),
+        ("--no-fork", ["--no-fork", "renew the lock"]),
         ("-x -s", ["--exclusive", "--shared"]),
     ] {
         home.ends(&format!("run {options} l -- true"))?.complains(64, &parts);

@@ -1,4 +1,4 @@
-//! The log of a server whose standard error nobody reads.
+//! The log of a server whose standard error is not read.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::net::TcpStream;
@@ -57,15 +57,15 @@ impl Server {
 fn fill(mut writer: &PipeWriter) -> Result<()> {
     let flags = fcntl_getfl(writer)?;
     fcntl_setfl(writer, flags | OFlags::NONBLOCK)?;
-    // By bytes at last: a long write is refused while a short one has room.
+    // Finally byte by byte: a long write is refused while there is room for a short one.
     for length in [4096, 1] {
         while writer.write(&vec![b'.'; length]).is_ok() {}
     }
     Ok(fcntl_setfl(writer, flags)?)
 }
 
-/// Whoever ran a server under a supervisor that hangs lost all locks: the thread that serves waited
-/// for its own log. Seen to fail with a log that is written by whoever logs.
+/// Symptom: a server under a supervisor that hangs lost all locks, because the serving thread waited
+/// for its own log. Fails if the logging thread writes the log.
 #[tokio::test]
 async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
     let home = Home::new()?;
@@ -88,7 +88,7 @@ async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
         home.runs(&format!("--connect {address} --connect-timeout 5s orders"), "true")?.is_fine();
     }
 
-    // When somebody reads again, what was lost is told.
+    // When the log is read again, the number of lost lines is reported.
     let told = server.read_until("lines of the log are missing")?;
     ensure!(told.contains("lockkeeper: "), "{told}");
     fill(&server.writer)?;
@@ -99,7 +99,7 @@ async fn a_log_that_nobody_reads_keeps_nobody_waiting() -> Result<()> {
     Ok(())
 }
 
-/// Its last sentence waited for a reader, and with it whoever waits for its end.
+/// Symptom: its last message waited for a reader, and so did programs that waited for its end.
 #[test]
 fn a_server_that_fails_ends_though_nobody_reads_why() -> Result<()> {
     let home = Home::new()?;

@@ -1,4 +1,4 @@
-//! `ls` and `show`: who holds and who waits.
+//! `ls` and `show`: holders and waiters.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ async fn what_is_no_contender_is_flagged() -> Result<()> {
     Ok(())
 }
 
-/// It was shown as a holder like others, and whoever waited for it waited for good.
+/// Symptom: it was shown like other holders, and programs waited for it forever.
 #[tokio::test]
 async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
     let home = Home::new()?;
@@ -80,7 +80,7 @@ async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
     let left = client.create(&left, "", CreateMode::PersistentSequential).await?.path;
 
     let text = home.ends("show l")?.stdout;
-    assert!(text.contains("not ephemeral"), "{text}");
+    assert!(text.contains("persistent node"), "{text}");
     let parts = ["/l is taken by", left.as_str(), "not ephemeral", "delete it"];
     home.ends("run -q l -- true")?.complains(65, &parts);
     home.ends("revoke --force-after 0s l")?.is_fine();
@@ -116,7 +116,7 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
 
     for (lock, who) in [("node", "(nightly)"), ("controller", "broker 3")] {
         let text = home.ends(&format!("show {lock}"))?.stdout;
-        assert!(text.contains(&format!("/{lock}: held, nobody waits")), "{text}");
+        assert!(text.contains(&format!("/{lock}: held, no waiters")), "{text}");
         assert!(text.contains(who), "{text}");
         let shown = home.json(&format!("show {lock}"))?;
         let holder = &shown["contenders"][0];
@@ -139,7 +139,7 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
     ours.revoke_requested().await?;
     let vain = home.ends("revoke controller")?;
     assert_eq!(vain.code, Some(1), "{vain:?}");
-    assert!(vain.stdout.contains("cannot be asked; --force-after takes"), "{vain:?}");
+    assert!(vain.stdout.contains("does not support requests; use --force-after"), "{vain:?}");
     assert_eq!(&client.data(&theirs).await?.0[..], b"broker 3");
     let forced = home.json("revoke --force-after 0s controller")?;
     assert_eq!(forced["holders"][0]["outcome"], "forced");
@@ -155,8 +155,8 @@ async fn a_lock_that_is_one_node_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: a lock that its last holder had left with a lock delay was free to all who looked, and `run -n`
-/// gave no reason.
+/// Symptom: a lock that its last holder had left with a lock delay looked free, and `run -n` did not
+/// give a reason.
 #[tokio::test]
 async fn a_lock_delay_is_shown() -> Result<()> {
     let home = Home::new()?;
@@ -233,7 +233,7 @@ fn the_log_is_as_detailed_as_asked_for() -> Result<()> {
     assert!(log(" off , lockkeeper_client=debug,")?.contains("DEBUG"));
     // Not understood, and said so; the rest counts.
     let told =
-        "lockkeeper: LOCKKEEPER_LOG: `lockkeeper=loud` is neither a level nor like target=level\n";
+        "lockkeeper: LOCKKEEPER_LOG: `lockkeeper=loud` is neither a level nor target=level\n";
     assert_eq!(log("lockkeeper=loud")?, told);
     let both = log("lockkeeper=loud,debug")?;
     assert!(both.starts_with(told) && both.contains("DEBUG"), "{both}");

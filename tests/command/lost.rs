@@ -45,7 +45,7 @@ async fn the_command_may_end_by_itself_and_the_code_is_79() -> Result<()> {
 
 /// After the command, lockkeeper went on for up to 2.5 s, waiting for servers that were gone.
 ///
-/// Seen to fail when it waits for the end of a session that no server can end.
+/// Fails when it waits for the end of a session that no server can end.
 #[tokio::test]
 async fn nothing_is_waited_for_after_a_loss() -> Result<()> {
     /// How long a session may take to end where there is a server.
@@ -80,13 +80,13 @@ async fn on_lost_warn_lets_the_command_finish() -> Result<()> {
     let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; exit 5";
     let mut process = home.says("ready", "warned", "--on-lost warn l", script).await?;
     delete_holder(&home).await?;
-    crate::support::eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    crate::support::eventually("the warning", || Ok(process.stderr().contains("continues")))?;
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
     Ok(())
 }
 
-/// Somebody repairs a queue by hand: whoever was deleted must not go on as the holder.
+/// An operator repairs a queue: a holder whose node was deleted must stop.
 #[tokio::test]
 async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     let home = Home::new()?;
@@ -99,8 +99,8 @@ async fn a_deleted_node_ends_the_command_at_once() -> Result<()> {
     Ok(())
 }
 
-/// The engine died, nobody waited, and so nobody started it again: a command that could have gone
-/// on was ended with its lease.
+/// Symptom: the engine died, and was not restarted because no program waited. A command that could have
+/// continued was ended with its lease.
 #[tokio::test]
 async fn a_holder_starts_its_engine_again() -> Result<()> {
     let home = Home::new()?;
@@ -112,7 +112,7 @@ async fn a_holder_starts_its_engine_again() -> Result<()> {
     home.in_line("l", 1)?;
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(5), "{}", process.tail());
-    assert!(process.stderr().contains("starting it again"), "{}", process.stderr());
+    assert!(process.stderr().contains("restarting it"), "{}", process.stderr());
     home.in_line("l", 0)
 }
 
@@ -125,7 +125,7 @@ fn an_engine_that_dies_at_the_end_is_started_again_for_the_release() -> Result<(
     let pid = home.engine_pid()?;
     let ended = home.runs("--session-timeout 300s l", &format!("kill -9 {pid}; exit 3"))?;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("starting it again"), "{ended:?}");
+    assert!(ended.stderr.contains("restarting it"), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     assert_eq!(home.json("show l")?["contenders"], serde_json::json!([]));
     Ok(())
@@ -140,12 +140,12 @@ fn a_release_that_nobody_confirms_is_told_with_its_end() -> Result<()> {
     let script = format!("echo broken > {}; kill -9 {pid}; exit 3", format.display());
     let ended = home.runs("--session-timeout 30s l", &script)?;
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    let told = "/l may not be free before its session expires, within 30s: ";
+    let told = "/l may stay held until its session expires, within 30s: ";
     assert!(ended.stderr.contains(told) && ended.stderr.contains("damaged"), "{ended:?}");
     Ok(())
 }
 
-/// Nobody renewed the lease and nobody ended the command, which went on beside the next holder.
+/// Symptom: the lease was not renewed and the command was not ended, so it ran concurrently with the next holder.
 #[tokio::test]
 async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
@@ -156,13 +156,13 @@ async fn the_command_is_dead_before_the_deadline_although_lockkeeper_is_stopped(
     home.runs("--quiet l", "true")?.is_fine();
     let last: u64 = fs::read_to_string(home.folder().join("beat"))?.trim().parse()?;
     assert!(Duration::from_nanos(last) < stopped + Duration::from_secs(6), "{}", process.tail());
-    assert!(process.stderr().contains("killed the command"), "{}", process.stderr());
+    assert!(process.stderr().contains("the command was killed"), "{}", process.stderr());
     process.resume()?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(79), "{}", process.tail());
     Ok(())
 }
 
-/// The same for those who want to be warned only.
+/// The same with `--on-lost warn`.
 #[tokio::test]
 async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() -> Result<()> {
     let home = Home::new()?;
@@ -174,7 +174,7 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
     home.runs("--quiet l", "true")?.is_fine();
     assert!(is_alive(child));
     process.resume()?;
-    eventually("the warning", || Ok(process.stderr().contains("goes on")))?;
+    eventually("the warning", || Ok(process.stderr().contains("continues")))?;
     assert!(is_alive(child));
     process.kill();
     eventually("it dies with lockkeeper", || Ok(!is_alive(child)))
@@ -182,7 +182,7 @@ async fn on_lost_warn_lets_the_command_go_on_although_lockkeeper_is_stopped() ->
 
 /// Whoever wants to be warned only gets the command continued as well, however late.
 ///
-/// Seen to fail when `Loss::leaves_time` looks at the lease alone: it stays stopped.
+/// Fails when `Loss::leaves_time` looks at the lease alone: it stays stopped.
 #[tokio::test]
 async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<()> {
     let home = Home::new()?;
@@ -199,7 +199,7 @@ async fn on_lost_warn_lets_a_stopped_command_go_on_after_the_lease() -> Result<(
     Ok(())
 }
 
-/// An engine that is stopped and started again in time costs nobody the lock.
+/// An engine that is stopped and restarted in time does not cost a holder its lock.
 #[tokio::test]
 async fn a_restart_of_the_engine_is_survived() -> Result<()> {
     let home = Home::new()?;
@@ -232,7 +232,11 @@ async fn a_waiter_that_was_stopped_for_too_long_queues_again() -> Result<()> {
     fs::write(home.folder().join("go"), "")?;
     assert_eq!(first.end(LIMIT).await?.code(), Some(0), "{}", first.tail());
     assert_eq!(waiter.end(LIMIT).await?.code(), Some(0), "{}", waiter.tail());
-    assert!(waiter.stderr().contains("lost with its session: again"), "{}", waiter.stderr());
+    assert!(
+        waiter.stderr().contains("lost with its session; joining again"),
+        "{}",
+        waiter.stderr()
+    );
     Ok(())
 }
 

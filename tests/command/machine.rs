@@ -78,16 +78,16 @@ impl Machine {
         }
         chown(self.home(Who::Nobody), Some(NOBODY), Some(NOBODY))?;
 
-        // The target directory of the build may be within the home of somebody. A shell tries, as
-        // setpriv itself may still go where only root may.
+        // The target directory of the build may be within a user's home. A shell tries it, because
+        // setpriv itself may still have the permissions of root.
         let mut attempt = Command::new("setpriv");
         attempt.args(["--reuid", "nobody", "--clear-groups", "--"]);
         attempt.args(["sh", "-c", "exec \"$0\" --version"]).arg(&self.program);
         attempt.stdout(Stdio::null()).stderr(Stdio::null());
         if !attempt.status()?.success() {
             let copy = self.folder().join("lockkeeper");
-            // By a process of its own: what another thread starts meanwhile would have the copy open
-            // for writing, and nobody could execute it.
+            // Copied by a separate process: a process started by another thread would inherit the copy open
+            // for writing, and the copy could not be executed.
             let copied = Command::new("cp").arg(&self.program).arg(&copy).status()?;
             ensure!(copied.success(), "cannot copy {}", self.program.display());
             self.program = copy;
@@ -174,7 +174,7 @@ impl Machine {
         Ok(process)
     }
 
-    /// Lets those who hold a lock end, and waits for it.
+    /// Makes the holder of a lock end, and waits for it.
     pub(crate) async fn let_go(&self, holder: &mut Process) -> Result<()> {
         fs::write(self.go(), "")?;
         assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
@@ -189,7 +189,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         for who in Who::BOTH {
-            // Without an engine there is nothing to stop.
+            // Without an engine this has no effect.
             let _ = self.command(who, "local stop").output();
             let mut own = self.command(who, "local stop");
             let _ = own.env("LOCKKEEPER_SYSTEM_HOME", "none").output();

@@ -25,7 +25,7 @@ fn a_key_runs_once_and_its_exit_code_is_that_of_the_run() -> Result<()> {
     for options in ["", "--if-unfinished skip", "-n"] {
         let again = home.runs(&format!("--once-per v1 {options} job"), "echo again")?;
         assert_eq!((again.code, again.stdout.as_str()), (Some(7), ""), "{again:?}");
-        assert!(again.stderr.contains("/job for v1 has run: "), "{again:?}");
+        assert!(again.stderr.contains("/job for v1 has already run: "), "{again:?}");
         assert!(again.stderr.contains("with exit code 7"), "{again:?}");
     }
     let again = home.runs("--once-per v1 -q job", "echo again")?;
@@ -167,10 +167,10 @@ fn what_cannot_run_once_is_refused() -> Result<()> {
         ("--every 7m job", "does not divide a day"),
         ("--every 0 job", "longer than zero"),
         ("--every 1h --once-per x job", "cannot be used with"),
-        ("--every 1h --shared job", "leave out --shared"),
-        ("--every 1h --permits 2 job", "leave out --shared"),
-        ("--every 1h job other", "for one lock"),
-        ("--if-unfinished skip job", "is for --once-per and --every"),
+        ("--every 1h --shared job", "omit --shared"),
+        ("--every 1h --permits 2 job", "omit --shared"),
+        ("--every 1h job other", "with one lock only"),
+        ("--if-unfinished skip job", "requires --once-per or --every"),
     ] {
         let refused = home.runs(options, "echo ran")?;
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""), "{refused:?}");
@@ -218,7 +218,7 @@ struct Started {
     is_recorded: bool,
 }
 
-/// Two jobs: of one, what has no end runs again, of the other it does not.
+/// Two jobs: one runs again without a recorded end, the other does not.
 const JOBS: [(&str, &str); 2] = [("again", "rerun"), ("never", "skip")];
 
 /// How many ticks there are to be, of both jobs together.
@@ -431,6 +431,9 @@ fn a_late_machine_runs_nothing() -> Result<()> {
     clock.show_to(&mut command);
     let late = Ended::of(&mut command)?;
     assert_eq!((late.code, late.stdout.as_str()), (Some(1), ""), "{late:?}");
-    assert!(late.stderr.contains("is over: the command has been started for"), "{late:?}");
+    assert!(
+        late.stderr.contains("is skipped: the command has already been started for"),
+        "{late:?}"
+    );
     eventually("the next tick", || Ok(home.runs("--every 1s job", "echo ran")?.stdout == "ran\n"))
 }

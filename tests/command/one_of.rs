@@ -33,18 +33,18 @@ async fn each_run_has_another_one() -> Result<()> {
 fn names_of_several_pools_are_refused() -> Result<()> {
     let home = Home::new()?;
     let refused = home.ends("run --one-of gpu/0 tpu/1 -- true")?;
-    refused.complains(64, &["/tpu/1 is not below /gpu"]);
-    home.ends("run --one-of gpu -- true")?.complains(64, &["common part", "gpu/0 gpu/1"]);
+    refused.complains(64, &["/tpu/1 is not directly below /gpu"]);
+    home.ends("run --one-of gpu -- true")?.complains(64, &["same part", "gpu/0 gpu/1"]);
     home.ends("run --one-of --shared gpu/0 -- true")?.complains(64, &["--shared"]);
     let once = home.ends("run --one-of --once-per k gpu/0 -- true")?;
-    once.complains(64, &["one run holds at a time"]);
+    once.complains(64, &["need an exclusive lock"]);
 
     let braces = home.ends("run --one-of gpu/{0..3} -- true")?;
-    braces.complains(64, &["has braces", "gpu/0 gpu/1"]);
+    braces.complains(64, &["contains braces", "gpu/0 gpu/1"]);
 
     home.ends("queue put job a")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?
-        .complains(65, &["/job cannot be used as part of a pool: it has", "lockkeeper-queue"]);
+        .complains(65, &["/job is not part of a pool: it has", "lockkeeper-queue"]);
     // What a run leaves for a while is no lock any more.
     home.runs("plain", "true")?.is_fine();
     home.runs("--one-of plain/0", "true")?.is_fine();
@@ -63,7 +63,7 @@ async fn a_request_and_the_log_name_the_thing() -> Result<()> {
     process.end(LIMIT).await?;
     client.close().await;
     let stderr = process.stderr();
-    assert!(stderr.contains("/gpu/0: another program asks for it"), "{stderr}");
+    assert!(stderr.contains("/gpu/0: release requested"), "{stderr}");
 
     let log = fs::read_to_string(home.folder().join("log"))?;
     let events: Vec<Value> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -109,7 +109,7 @@ async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
     home.ends("queue put jobs a")?.is_fine();
     for (path, what) in [("gpu", "a pool"), ("jobs", "a queue")] {
         let shown = home.ends(&format!("show {path}"))?.stdout;
-        assert!(shown.contains(&format!("/{path} is {what}, and no lock")), "{shown}");
+        assert!(shown.contains(&format!("/{path} is {what}, not a lock")), "{shown}");
         for verb in ["wait", "revoke"] {
             home.ends(&format!("{verb} {path}"))?.complains(65, &[what, "see lockkeeper"]);
         }
@@ -117,7 +117,8 @@ async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
     first.kill();
 
     let mut lock = home.holds("lock", "door").await?;
-    home.ends("run --one-of door/0 -- true")?.complains(65, &["/door is in use as a lock"]);
+    home.ends("run --one-of door/0 -- true")?
+        .complains(65, &["/door is in use as an exclusive lock"]);
     lock.kill();
     Ok(())
 }

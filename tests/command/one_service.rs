@@ -33,7 +33,7 @@ async fn three_engines_of_one_list_are_refused() -> Result<()> {
     Ok(())
 }
 
-/// A server that is away is no proof of anything: a warning, or with `--strict-servers` an error.
+/// An unreachable server proves nothing: it causes a warning, or with `--strict-servers` an error.
 #[tokio::test]
 async fn a_server_that_is_away_is_a_warning_or_an_error() -> Result<()> {
     let home = Home::new()?;

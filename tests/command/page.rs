@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 /// A command of a page, and the lines that it shows below.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// Such as `root# `: who types it, and where.
+    /// Such as `root# `: the user and the place of the command.
     pub(crate) prompt: &'static str,
     pub(crate) command: String,
     pub(crate) shown: Vec<String>,

@@ -1,4 +1,4 @@
-//! A command that stands still in an outage, and goes on or is killed where it stands.
+//! A command that is paused in an outage, and is then continued or killed.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const PAUSE: &str = "--session-timeout 2s --on-outage pause l";
 enum Place {
     /// As a service does.
     Alone,
-    /// The same, by somebody who has had CONT ignored.
+    /// The same, started by a process that ignores CONT.
     Deaf,
     /// In a terminal, by a shell with job control.
     Terminal,
@@ -107,10 +107,10 @@ impl Scene {
         self.process.stdout() + &self.process.stderr()
     }
 
-    /// The engine answers nothing until it goes on.
+    /// The engine does not reply until it continues.
     fn outage(&self) -> Result<()> {
         kill_process(self.engine, Signal::STOP)?;
-        self.says("the command is stopped")?;
+        self.says("the command is paused")?;
         self.stands_still()
     }
 
@@ -123,8 +123,8 @@ impl Scene {
         eventually(what, || Ok(self.said().contains(what)))
     }
 
-    /// Stops the command, its shell too. A shell that waits for its child's `vfork` is not stopped with the
-    /// child, and nobody hears of the stop: that is taken back, and tried again.
+    /// Stops the command, including its shell. A shell that waits for its child's `vfork` is not stopped with the
+    /// child, and the stop is not noticed. In that case the stop is undone, and tried again.
     fn is_stopped_by(&self, stop: Signal) -> Result<()> {
         kill_process_group(self.child, stop)?;
         eventually("the shell itself is stopped", || {
@@ -198,7 +198,7 @@ fn state(process: Pid) -> Result<char> {
 
 /// Whether a process of a stopped group cannot run: it is stopped, or waits in the kernel for a child that is.
 /// A shell starts a program by `vfork`; if that is stopped before it has become the program, the shell is
-/// stopped when it goes on.
+/// stopped when it continues.
 fn is_still(process: Pid) -> Result<bool> {
     Ok(match state(process)? {
         'T' => true,
@@ -220,10 +220,7 @@ async fn a_command_stands_still_in_an_outage_and_goes_on(place: Place) -> Result
     for _ in 0..2 {
         let told = scene.said().len();
         kill_process(scene.engine, Signal::STOP)?;
-        eventually(
-            "it is stopped",
-            || Ok(scene.said()[told..].contains("the command is stopped")),
-        )?;
+        eventually("it is stopped", || Ok(scene.said()[told..].contains("the command is paused")))?;
         scene.stands_still()?;
         let counted = scene.count()?;
         scene.outage_ends()?;
@@ -241,8 +238,8 @@ async fn a_command_that_stands_still_is_killed_when_the_grace_is_over(place: Pla
     scene.outage()?;
     let counted = scene.count()?;
     kill_process(scene.lockkeeper, Signal::TERM)?;
-    scene.says("the signal waits until the command goes on")?;
-    scene.says("no server came back in time")?;
+    scene.says("the signal will be delivered when the command resumes")?;
+    scene.says("no server was reachable in time")?;
     scene.is_lost(counted).await
 }
 
@@ -252,7 +249,7 @@ async fn a_command_that_ignores_term_is_killed_where_it_stands(place: Place) -> 
     scene.outage()?;
     let counted = scene.count()?;
     kill_process_group(scene.child, Signal::TERM)?;
-    scene.says("no server came back in time")?;
+    scene.says("no server was reachable in time")?;
     scene.is_lost(counted).await
 }
 
@@ -299,10 +296,10 @@ async fn a_command_that_was_stopped_before_stays_stopped() -> Result<()> {
     scene.finishes().await
 }
 
-/// A watchdog that has stopped a command looks every 20 ms whether it stands still, and went on with
-/// that when the lock was held again but somebody else had the command stopped.
+/// A watchdog that has stopped a command checks every 20 ms whether it is stopped. Symptom: it kept checking
+/// when the lock was held again but another process had stopped the command.
 ///
-/// Seen to fail with that.
+/// Fails with that.
 #[tokio::test]
 async fn a_watchdog_sleeps_while_somebody_else_keeps_the_command_stopped() -> Result<()> {
     let mut scene = Scene::running(Place::Alone, PAUSE, COUNT).await?;
@@ -317,7 +314,7 @@ async fn a_watchdog_sleeps_while_somebody_else_keeps_the_command_stopped() -> Re
     // The time over which is counted.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let woken = wakes(watchdog)? - before;
-    // It is told of each renewal.
+    // It gets each renewal.
     let most = since.elapsed().as_millis() / 100;
     assert!(u128::from(woken) < most, "woken {woken} times in {:?}", since.elapsed());
     kill_process_group(scene.child, Signal::CONT)?;
@@ -332,8 +329,8 @@ fn wakes(process: Pid) -> Result<u64> {
     Ok(line.context("not counted")?.trim().parse()?)
 }
 
-/// `lockkeeper` cannot run for a while, and its watchdog stops the command. That is no stop by somebody
-/// else, who would have to continue it; a continuation that `lockkeeper` hears of would hide that.
+/// `lockkeeper` cannot run for a while, and its watchdog stops the command. This must not count as a stop by another
+/// process, which would have to continue it. A continuation that `lockkeeper` notices would hide that.
 #[tokio::test]
 async fn a_command_that_the_watchdog_has_stopped_goes_on_too() -> Result<()> {
     let mut scene = Scene::running(Place::Deaf, PAUSE, COUNT).await?;
@@ -361,7 +358,7 @@ async fn a_job_that_was_stopped_by_ctrl_z_is_continued_in_an_outage() -> Result<
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(scene.count()?, counted);
     fs::write(scene.home.folder().join("fg"), "")?;
-    scene.says("the command is stopped")?;
+    scene.says("the command is paused")?;
     scene.says("was held all the time")?;
     scene.runs()?;
     scene.finishes().await
@@ -426,7 +423,7 @@ async fn a_command_stands_still_although_lockkeeper_is_stopped() -> Result<()> {
     scene.is_lost(counted).await
 }
 
-/// Whom nobody stops: it has left the group. The page says so.
+/// A process that has left the group is not stopped, as the page documents.
 async fn what_has_left_the_group_is_not_stopped(place: Place) -> Result<()> {
     let script = "echo $$; setsid sh -c 'echo $$ > away; while :; do sleep 0.05; done' & \
                   echo 1 > count; while [ ! -e go ]; do sleep 0.05; done; kill $(cat away); exit 5";

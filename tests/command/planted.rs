@@ -67,7 +67,7 @@ fn root_refuses(machine: &Machine, variable: &str, value: &Path, parts: &[&str])
     Ok(())
 }
 
-/// Root's connection, and files of root's choice, went to whoever owned the directory.
+/// Symptom: root's connection, and files of root's choice, were exposed to the owner of the directory.
 #[test]
 fn a_home_of_another_user_gets_nothing_from_root() -> Result<()> {
     let Some(machine) = Machine::new("a home of another user")? else { return Ok(()) };
@@ -91,10 +91,10 @@ fn a_home_that_another_user_could_replace_gets_nothing_from_root() -> Result<()>
     let open = machine.folder().join("open");
     let trap = Trap::set(open.join("home"))?;
     set_mode(&open, 0o777)?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0777"])?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["other users can write to", "0777"])?;
     set_mode(&open, 0o775)?;
     chown(&open, None, Some(NOBODY))?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["others may write to", "0775"])?;
+    root_refuses(&machine, "LOCKKEEPER_HOME", &trap.home, &["other users can write to", "0775"])?;
     trap.is_untouched();
 
     let trap = Trap::set(machine.folder().join("behind"))?;
@@ -106,7 +106,7 @@ fn a_home_that_another_user_could_replace_gets_nothing_from_root() -> Result<()>
     Ok(())
 }
 
-/// Where everybody may write, as in /tmp, the sticky bit keeps root's directories in their places.
+/// In a world-writable directory such as /tmp, the sticky bit protects root's directories.
 #[test]
 fn a_home_in_a_sticky_directory_is_good() -> Result<()> {
     let Some(machine) = Machine::new("a home in a sticky directory")? else { return Ok(()) };
@@ -156,7 +156,12 @@ fn a_data_directory_of_others_is_refused() -> Result<()> {
     let data = home.join("data");
     fs::create_dir_all(&data)?;
     set_mode(&data, 0o777)?;
-    root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["others may write to", "data", "0777"])?;
+    root_refuses(
+        &machine,
+        "LOCKKEEPER_HOME",
+        &home,
+        &["other users can write to", "data", "0777"],
+    )?;
     set_mode(&data, 0o700)?;
     give(&data)?;
     root_refuses(&machine, "LOCKKEEPER_HOME", &home, &["data belongs to nobody"])?;
@@ -211,7 +216,7 @@ fn what_another_user_puts_beside_a_data_directory_is_not_used() -> Result<()> {
     fs::hard_link(&precious, open.join("second.floor"))?;
     refused("second", "hard link")?;
     rustix::fs::mkfifoat(rustix::fs::CWD, open.join("pipe.floor"), 0o666.into())?;
-    refused("pipe", "no regular file")?;
+    refused("pipe", "not a regular file")?;
     fs::write(open.join("given.floor"), "")?;
     give(&open.join("given.floor"))?;
     refused("given", "belongs to user")
@@ -236,7 +241,7 @@ fn root_serves_no_data_directory_of_another_user() -> Result<()> {
     root_does_not_serve(&machine, &theirs.join("new"), "", &["belongs to user"])?;
     assert_eq!(fs::read_dir(&theirs)?.count(), 2);
 
-    // One that others may write to, as a volume of a container.
+    // One that other users can write to, as a volume of a container.
     for name in ["LOCK", "FORMAT.new", "commits.a", "acknowledged"] {
         let shared = machine.folder().join(format!("with-{name}"));
         fs::create_dir(&shared)?;

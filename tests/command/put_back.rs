@@ -1,11 +1,11 @@
-//! The data of a server is put back to what it was while holders are in jeopardy. Others may have held
-//! since, and the backup has the holders' nodes and their sessions all the same.
+//! The data of a server is restored from a backup while holders are in jeopardy. Others may have held
+//! the locks since, although the backup contains the holders' nodes and sessions.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
-use lockkeeper::{Client, LossReason, Mutex, State};
+use lockkeeper::{Client, HolderState, LossReason, Mutex};
 
 use crate::pause::{COUNT, count};
 use crate::serve::served;
@@ -25,7 +25,7 @@ async fn a_server_that_comes_back_with_its_data_has_the_holders_go_on() -> Resul
     ends(Done::Nothing).await
 }
 
-/// Seen to fail when the backup only gets the name of the directory, which leaves its sessions in it.
+/// Fails when the backup only gets the name of the directory, which leaves its sessions in it.
 #[tokio::test]
 async fn a_restore_during_a_jeopardy_ends_it_with_a_loss() -> Result<()> {
     ends(Done::Restored).await
@@ -53,7 +53,7 @@ async fn ends(done: Done) -> Result<()> {
     guard.verify().await?;
     server.kill();
     guard.jeopardy().await?;
-    eventually("it stands still", || Ok(command.stderr().contains("the command is stopped")))?;
+    eventually("it stands still", || Ok(command.stderr().contains("the command is paused")))?;
     let counted = count(&home)?;
     if done == Done::Restored {
         home.ends("engine restore --replace --quiet-time 0s backup data")?.is_fine();
@@ -62,7 +62,7 @@ async fn ends(done: Done) -> Result<()> {
     let (_server, _) = served(&home, "second", &serve(&address)).await?;
     let again = tokio::time::timeout(LIMIT, guard.held_again()).await?;
     if done == Done::Nothing {
-        assert_eq!((again, guard.state()), (Ok(()), State::Held));
+        assert_eq!((again, guard.state()), (Ok(()), HolderState::Held));
         guard.verify().await?;
         eventually("it goes on", || Ok(count(&home)? > counted))?;
         fs::write(home.folder().join("go"), "")?;
@@ -70,12 +70,12 @@ async fn ends(done: Done) -> Result<()> {
         return Ok(());
     }
     let lost = again.expect_err("the lock was given back to it");
-    assert_eq!(guard.state(), State::Lost(lost));
+    assert_eq!(guard.state(), HolderState::Lost(lost));
     assert_eq!(lost, LossReason::SessionExpired);
     assert_eq!(command.end(LIMIT).await?.code(), Some(79), "{}", command.tail());
     assert_eq!(count(&home)?, counted, "it ran after the deadline");
     let next = Mutex::new(&client, "/orders")?.acquire().await?;
     assert!(next.token() > guard.token(), "{} after {}", next.token(), guard.token());
-    assert_eq!(guard.state(), State::Lost(lost), "for good");
+    assert_eq!(guard.state(), HolderState::Lost(lost), "for good");
     Ok(())
 }

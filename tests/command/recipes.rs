@@ -289,7 +289,7 @@ async fn a_barrier_is_closed_until_it_is_opened() -> Result<()> {
     assert_eq!((&shown["closed"], &shown["session"]), (&json!(true), &Value::Null));
     let text = home.ends("barrier show b")?.stdout;
     assert!(
-        text.starts_with("/b: closed for ") && text.ends_with(", until it is opened\n"),
+        text.starts_with("/b: closed for ") && text.ends_with(", until a program opens it\n"),
         "{text}"
     );
 
@@ -310,7 +310,7 @@ async fn a_barrier_that_is_held_closed_opens_with_its_process() -> Result<()> {
     let mut holder = home.spawns("holder", line)?;
     holder.prints("/b is closed, until Ctrl-C\n", LIMIT).await?;
     home.ends("barrier close b")?.complains(1, &["closed by a guard"]);
-    home.ends(line)?.complains(1, &["/b is closed already"]);
+    home.ends(line)?.complains(1, &["/b is already closed"]);
     let text = home.ends("barrier show b")?.stdout;
     assert!(text.contains(&format!("until the end of process {} on ", holder.id())), "{text}");
     holder.signal(Signal::TERM)?;
@@ -377,7 +377,7 @@ async fn a_party_that_dies_or_gives_up_is_noticed() -> Result<()> {
     dies.kill();
     assert_eq!(stays.end(LIMIT).await?.code(), Some(1), "{}", stays.tail());
     assert!(stays.stderr().contains("dies died inside"), "{}", stays.tail());
-    // What it ran is no child of the test.
+    // The process that it ran is not a child of the test.
     std::fs::write(home.folder().join("fifo"), "over")?;
     Ok(())
 }
@@ -400,11 +400,11 @@ async fn what_is_something_else_is_refused() -> Result<()> {
         created.await?;
     }
     for (line, part) in [
-        ("barrier enter gate 2", "where a double barrier"),
-        ("barrier wait parties", "where a barrier"),
-        ("barrier wait latch -n", "a latch where a barrier"),
-        ("barrier close latch", "a latch where a barrier"),
-        ("barrier show latch", "a latch where a double barrier"),
+        ("barrier enter gate 2", "is not a double barrier"),
+        ("barrier wait parties", "is not a barrier"),
+        ("barrier wait latch -n", "is not a barrier: it has a latch"),
+        ("barrier close latch", "is not a barrier: it has a latch"),
+        ("barrier show latch", "is not a double barrier: it has a latch"),
         ("pool ls gate", "part of a pool"),
         ("id ids", "claim to a number"),
         ("members join gate/x/y --name z/z", "z/z"),
@@ -415,7 +415,7 @@ async fn what_is_something_else_is_refused() -> Result<()> {
     // A look does not make a barrier.
     assert!(Barrier::new(&client, "/gate")?.is_closed().await?);
     let listed = home.ends("members ls g")?;
-    assert_eq!(listed.stdout, "/g has no members\n/g/x: no member\n", "{listed:?}");
+    assert_eq!(listed.stdout, "/g has no members\n/g/x: not a member\n", "{listed:?}");
     assert_eq!(home.json("members ls g")?["foreign"], json!(["/g/x"]));
     client.close().await;
     Ok(())
@@ -488,7 +488,7 @@ async fn a_slow_reader_of_ids_keeps_no_number_and_gets_all() -> Result<()> {
     assert_eq!(rest.lines().count(), 50_000);
     assert!(child.wait()?.success());
 
-    // One that goes away is no error.
+    // A reader that goes away is not an error.
     let ended = shell(&home, "(lockkeeper id i --count 50000; echo $? >&2) | head -1")?;
     assert_eq!((ended.stdout.lines().count(), ended.stderr.as_str()), (1, "0\n"), "{ended:?}");
     client.close().await;
@@ -571,7 +571,7 @@ async fn changes_while_a_command_runs_are_one() -> Result<()> {
     assert_eq!(watch.stdout(), "begin 0\n");
     std::fs::write(home.folder().join("fifo"), "\n")?;
     watch.prints("begin 0\nend\nbegin ", LIMIT).await?;
-    // The last of the changes may not have been told when the command ended.
+    // The last change may not have been reported when the command ended.
     let mut again = watch.stdout();
     while !again.contains("begin 3\n") {
         std::fs::write(home.folder().join("fifo"), "\n")?;
@@ -662,7 +662,7 @@ fn wrong_usage_is_refused_before_anything_is_done() -> Result<()> {
         ("service pick s/web --key a --zone b", "--zone"),
         ("barrier enter b", "PARTIES"),
         ("barrier enter b 0", "greater than zero"),
-        ("barrier enter b 2 --name x/y", "name of a party"),
+        ("barrier enter b 2 --name x/y", "party name"),
         ("barrier enter b 2 -w 0", "longer than zero"),
         ("id i --count 0", "0"),
         ("id i --count 1000001", "1000001"),

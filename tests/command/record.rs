@@ -54,14 +54,14 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
     // What it saw the beginning of has a length, and the waiter waited as long as the holder was before it.
     assert!(found[4]["lasted_ms"].is_u64() && found[5]["lasted_ms"].is_u64(), "{found:#?}");
 
-    // A contender is no lock of its own.
+    // A contender is not a lock of its own.
     let all = lines(&home)?;
     assert_eq!(all.matches("granted").count(), 2, "{all}");
     let pid = Pid::from_raw(i32::try_from(recorder.id())?).context("a process")?;
     kill_process(pid, Signal::TERM)?;
     assert_eq!(recorder.end(LIMIT).await?.code(), Some(143), "{}", recorder.tail());
     let text = home.ends("why a/b --file history")?.stdout;
-    for word in ["recording began", "granted", "asked to leave", "held", "recording ended"] {
+    for word in ["recording began", "granted", "asked to release", "held", "recording ended"] {
         assert!(text.contains(word), "{text}");
     }
     let last = home.ends("why a/b --file history -n 1")?.stdout;
@@ -74,7 +74,8 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
 async fn a_file_has_one_recording_and_a_line_that_was_cut_spoils_no_other() -> Result<()> {
     let home = Home::new()?;
     fs::write(home.folder().join("history"), "{\"at_unix_ms\":17959444")?;
-    home.ends("why l --file history")?.complains(65, &["history", "no history"]);
+    home.ends("why l --file history")?
+        .complains(65, &["history", "not a file of lockkeeper record"]);
     let _recorder = recorder(&home, "")?;
     home.ends("record --file history")?.complains(69, &["another recording"]);
     home.runs("l", "true")?.is_fine();
@@ -112,5 +113,20 @@ async fn a_history_is_bounded_and_nothing_is_told_of_what_was_not_seen() -> Resu
     assert!(events(&home, "l", 4)?.len() >= 4);
     let other = home.ends("why other --file history")?;
     assert_eq!(other.code, Some(1), "{other:?}");
+    Ok(())
+}
+
+/// A history that is silent while servers were away would say that nothing happened.
+#[tokio::test]
+async fn servers_that_were_away_are_in_the_history() -> Result<()> {
+    let home = Home::new()?;
+    let _holder = home.holds("holder", "l").await?;
+    let _recorder = recorder(&home, "")?;
+    home.signal_engine(Signal::KILL)?;
+    let found = events(&home, "l", 4)?;
+    let told: Vec<_> = found.iter().map(|line| line["event"].as_str().unwrap_or("")).collect();
+    assert_eq!(told, ["recording_began", "held", "servers_away", "servers_back"], "{found:#?}");
+    let text = home.ends("why l --file history")?.stdout;
+    assert!(text.contains("servers away") && text.contains("servers back"), "{text}");
     Ok(())
 }

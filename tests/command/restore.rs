@@ -39,8 +39,8 @@ fn commands(page: &str, section: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()
 }
 
-/// A reader of `docs/engine.md`, who types what is written there, line by line. A server goes on while
-/// other lines are typed; it is stopped before a restore.
+/// A reader of `docs/engine.md` who types its commands line by line. A server keeps running while
+/// other lines are typed, and is stopped before a restore.
 #[tokio::test]
 async fn the_page_on_restores_can_be_followed() -> Result<()> {
     let home = Home::new()?;
@@ -115,8 +115,8 @@ async fn a_backup_that_is_restored_twice_gives_no_token_twice() -> Result<()> {
     Ok(())
 }
 
-/// Whoever holds believes so until its deadline. The server that it held at is gone, and the one that
-/// was restored grants to nobody before.
+/// A holder relies on the lock until its deadline. Its server is gone, and the restored
+/// server does not grant the lock before that.
 #[tokio::test]
 async fn no_lease_overlaps_a_grant_after_a_restore() -> Result<()> {
     let home = Home::new()?;
@@ -146,8 +146,8 @@ async fn no_lease_overlaps_a_grant_after_a_restore() -> Result<()> {
     stop(server).await
 }
 
-/// Symptom: a server in memory that was killed gave 18 and then 6, and granted at once what somebody
-/// held.
+/// Symptom: a server in memory gave the tokens 18 and, after it was killed, 6, and immediately granted a lock that was
+/// still held.
 #[tokio::test]
 async fn a_server_in_memory_that_is_killed_gives_larger_tokens_and_waits_for_leases() -> Result<()>
 {
@@ -266,7 +266,7 @@ async fn a_directory_that_is_lost_gives_larger_tokens_too() -> Result<()> {
     Ok(())
 }
 
-/// One that was ahead of a server that was restored gets in at once, and is told that its session is over.
+/// A client that was ahead of a restored server connects at once, and learns that its session is over.
 #[tokio::test]
 async fn a_client_of_a_server_that_was_restored_begins_anew_at_once() -> Result<()> {
     let home = Home::new()?;

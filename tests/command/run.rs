@@ -51,9 +51,9 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("--connect host:x ls", ["\"x\"", "port"]),
         ("--digest me ls", ["--digest", "user:password"]),
         ("--session-timeout 0 ls", ["--session-timeout", "longer than zero"]),
-        ("--session-timeout 1ms ls", ["--session-timeout", "too short"]),
-        ("run -w -5s l -- true", ["'-5s'", "not negative"]),
-        ("run --kill-after -1 l -- true", ["'-1'", "not negative"]),
+        ("--session-timeout 1ms ls", ["--session-timeout", "at least 100ms"]),
+        ("run -w -5s l -- true", ["'-5s'", "not be negative"]),
+        ("run --kill-after -1 l -- true", ["'-1'", "not be negative"]),
         ("run zookeeper/quota -- true", ["/zookeeper/quota", "server's own"]),
         ("run a/b\u{1f4a5}c -- true", ["character 5", "U+1F4A5"]),
         ("frobnicate", ["frobnicate", "--help"]),
@@ -62,11 +62,11 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
     }
     Ended::of(&mut home.command_of(&["run", "", "--", "true"]))?.complains(64, &["it is empty"]);
     let mut unset = home.command_of(&["run", "l", "--", ""]);
-    Ended::of(&mut unset)?.complains(64, &["the command is an empty text"]);
+    Ended::of(&mut unset)?.complains(64, &["the command is empty"]);
     Ok(())
 }
 
-/// The code was that of a lock that somebody else has, although nobody could know.
+/// Symptom: the exit code was that of a held lock, although this was unknown.
 #[tokio::test]
 async fn a_wait_that_ends_without_a_server_gives_75() -> Result<()> {
     let home = Home::new()?;
@@ -102,7 +102,7 @@ async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     let waits = ["run -w 2s l -- true", "wait -w 2s l", "--connect-timeout 2s run l -- true"];
     let mut waits = waits.map(|wait| home.spawns("without-server", &format!("{away} {wait}")));
 
-    // One that is in line, meanwhile.
+    // A waiter in the queue during that time.
     let data = home.folder().join("data");
     let options = format!("--tick 200ms --data-dir {}", data.display());
     let (mut server, address) =
@@ -130,7 +130,7 @@ async fn n32_a_wait_outlasts_the_session_timeout() -> Result<()> {
     Ok(())
 }
 
-/// N33: a waiter that had been stopped was denied the lock that had become free meanwhile, with 75.
+/// N33: a stopped waiter failed with 75, although the lock had become free during the stop.
 #[tokio::test]
 async fn n33_a_stopped_run_gets_its_lock() -> Result<()> {
     let home = Home::new()?;
@@ -235,14 +235,14 @@ fn a_name_with_locks_below_it_is_no_lock() -> Result<()> {
     let outer = format!("{} run a -- true; echo $?", program.display());
     let ended = home.runs("a/b", &outer)?;
     assert_eq!(ended.stdout, "65\n", "{ended:?}");
-    has_all(&ended.stderr, &["/a", "b", "no other locks below it"]);
+    has_all(&ended.stderr, &["/a", "b", "locks cannot be nested"]);
     home.runs("a/b", "true")?.is_fine();
     Ok(())
 }
 
-/// A lock below one that was held was had, and then kept the one above from everybody.
+/// Symptom: a lock below a held one was granted, and then blocked the one above for all programs.
 ///
-/// Seen to fail without `above::check`.
+/// Fails without `above::check`.
 #[tokio::test]
 async fn nobody_gets_a_lock_below_one_in_use() -> Result<()> {
     let home = Home::new()?;
@@ -255,28 +255,28 @@ async fn nobody_gets_a_lock_below_one_in_use() -> Result<()> {
     home.ends("run -n hb -- true")?.complains(1, &["/hb is not free"]);
     holder.kill();
 
-    // What is not in use is in nobody's way, nor is a folder of locks.
+    // An unused lock, or a directory of locks, does not block others.
     for options in ["-q hb", "-q hb/below", "hb/further/below"] {
         home.runs(options, "true")?.is_fine();
     }
     Ok(())
 }
 
-/// `--permits 5 --take 6` was refused, and whoever then asked with another number had five.
+/// Symptom: `--permits 5 --take 6` was refused, but a later run with another number got five permits.
 ///
-/// Seen to fail when only the servers are asked.
+/// Fails when only the servers are asked.
 #[test]
 fn a_refused_number_of_permits_leaves_no_trace() -> Result<()> {
     let home = Home::new()?;
     let refused = home.ends("run --permits 5 --take 6 l -- true")?;
-    refused.complains(64, &["--take 6 is more than --permits 5"]);
+    refused.complains(64, &["--take 6 exceeds --permits 5"]);
     home.runs("--permits 8 l", "true")?.is_fine();
     Ok(())
 }
 
 /// `run --json` was the same as `run`, and a mistaken time was only told in the engine's log.
 ///
-/// Seen to fail.
+/// Fails without the fix.
 #[test]
 fn what_has_no_effect_or_makes_no_sense_is_refused() -> Result<()> {
     let home = Home::new()?;
@@ -288,7 +288,7 @@ fn what_has_no_effect_or_makes_no_sense_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A lock that was used once kept the one above it from everybody for a minute.
+/// Symptom: a lock that was used once blocked the one above it for a minute.
 #[test]
 fn an_idle_lock_below_is_in_nobodys_way() -> Result<()> {
     let home = Home::new()?;
@@ -325,17 +325,17 @@ fn a_server_that_is_no_zookeeper_gives_75() -> Result<()> {
     });
     // In one line: it is not waited for.
     let ended = home.ends(&format!("--connect {address} run l -- true"))?;
-    ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "wrong port", "tls://"]);
+    ended.complains(75, &[&address, "HTTP/1.1 400 Bad Request", "check the port", "tls://"]);
     Ok(())
 }
 
 /// A server that never answers was given up after ten seconds, whatever -w said.
 ///
-/// Seen to fail with a limit that is fixed.
+/// Fails with a limit that is fixed.
 #[tokio::test]
 async fn a_wait_is_also_for_a_server() -> Result<()> {
     let home = Home::new()?;
-    // The system accepts connections, and nobody reads from them.
+    // The system accepts connections, which are not read.
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let connect = format!("--connect {}", listener.local_addr()?);
     for (options, limit) in
@@ -358,13 +358,13 @@ async fn a_wait_is_also_for_a_server() -> Result<()> {
 
 /// The user was not told that a lease is shorter than what they asked for.
 ///
-/// Seen to fail when nothing is told.
+/// Fails without the notice.
 #[tokio::test]
 async fn another_session_timeout_than_asked_for_is_told() -> Result<()> {
     let home = Home::new()?;
     let (_server, address) = in_memory(&home).await?;
     let connect = format!("--connect {address}");
-    let told = "a session timeout of 40s and not 600s";
+    let told = "a session timeout of 40s instead of 600s";
     home.runs(&format!("{connect} --session-timeout 10m l"), "true")?.complains(0, &[told]);
     home.runs(&format!("{connect} --session-timeout 20s l"), "true")?.is_fine();
     home.runs(&format!("{connect} l"), "true")?.is_fine();
@@ -373,7 +373,7 @@ async fn another_session_timeout_than_asked_for_is_told() -> Result<()> {
 
 /// A run within a run of the same lock waited for itself, for ever.
 ///
-/// Seen to fail when nobody looks at the environment: the first one hangs.
+/// Fails if the environment is not read: the first run hangs.
 #[test]
 fn a_run_does_not_wait_for_itself() -> Result<()> {
     let home = Home::new()?;
@@ -390,9 +390,9 @@ fn a_run_does_not_wait_for_itself() -> Result<()> {
     ] {
         let ended = nested(outer, inner)?;
         assert_eq!(ended.stdout, "64\n", "{outer}, {inner}: {ended:?}");
-        assert!(ended.stderr.contains("held by the run that this one is part of"), "{ended:?}");
+        assert!(ended.stderr.contains("an outer run already holds"), "{ended:?}");
     }
-    // Whatever is in between, and for those who only wait.
+    // Also with other processes in between, and for `wait`.
     let own = program.display();
     for inner in ["run l -- true", "wait l"] {
         let script = format!("{own} run m -- timeout 30 {own} {inner}; echo $?");

@@ -152,12 +152,12 @@ async fn several_runs_share_a_file() -> Result<()> {
 
 /// A log that cannot be written disturbs neither the lock nor the command.
 ///
-/// Seen to fail with a pipe that is opened to wait for its reader.
+/// Fails with a pipe that is opened to wait for its reader.
 #[test]
 fn a_log_that_is_full_is_told_once() -> Result<()> {
     let home = Home::new()?;
     let ended = home.runs("--json-log /dev/full l", "exit 3")?;
-    ended.complains(3, &["--json-log", "not written any more"]);
+    ended.complains(3, &["--json-log", "no further events"]);
 
     home.ends("run --json-log no/folder l -- touch ran")?.complains(73, &["--json-log no/folder"]);
     assert!(!home.folder().join("ran").exists());
@@ -172,7 +172,7 @@ fn a_log_that_is_full_is_told_once() -> Result<()> {
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
         .open(&pipe)?;
     while std::io::Write::write(&mut writer, &[b'\n'; 4096]).is_ok() {}
-    home.runs("--json-log pipe l", "exit 3")?.complains(3, &["not written any more"]);
+    home.runs("--json-log pipe l", "exit 3")?.complains(3, &["no further events"]);
     drop(reader);
     Ok(())
 }

@@ -68,7 +68,7 @@ async fn k45_what_serve_suggests_works() -> Result<()> {
     let options = "--listen 127.0.0.1:0 --data-dir data --quiet-time 100s --durability memory";
     let (server, _) = served(&home, "quiet", options).await?;
     let log = server.stderr();
-    assert!(log.contains("ready; no session begins for another 100 s"), "{log}");
+    assert!(log.contains("ready; no session starts for another 100 s"), "{log}");
     assert!(log.contains("; after that, try: lockkeeper --connect "), "{log}");
     Ok(())
 }
@@ -182,7 +182,7 @@ async fn zookeepers_own_configuration_is_read() -> Result<()> {
 /// A file like those that kazoo's own test harness writes, without its secure port: stores of Java, and a SASL
 /// provider, which identifies clients and refuses none. Symptom: its line was refused (78).
 ///
-/// Seen to fail without `Provider::WithoutEffect`.
+/// Fails without `Provider::WithoutEffect`.
 #[tokio::test]
 async fn k39_a_sasl_provider_and_stores_without_a_secure_port_are_named_and_served() -> Result<()> {
     let home = Home::new()?;
@@ -209,7 +209,7 @@ async fn k39_a_sasl_provider_and_stores_without_a_secure_port_are_named_and_serv
         "enforce.auth.enabled=true\nenforce.auth.schemes=sasl",
     ] {
         fs::write(home.folder().join("zoo.cfg"), format!("{text}{more}\n"))?;
-        home.ends("serve --config zoo.cfg")?.complains(78, &["line 14", "would let in"]);
+        home.ends("serve --config zoo.cfg")?.complains(78, &["line 14", "would admit"]);
     }
     Ok(())
 }
@@ -243,7 +243,7 @@ async fn the_configuration_of_an_ensemble_is_refused() -> Result<()> {
             Ok(server.status()?.is_some() || server.stderr().contains("ready"))
         })?;
         assert_eq!(server.end(LIMIT).await?.code(), Some(78), "{}", server.tail());
-        let parts = [what, "several lock services", "Apache ZooKeeper", "delete line"];
+        let parts = [what, "separate lock services", "Apache ZooKeeper", "delete line"];
         has_all(&server.stderr(), &parts);
     }
     assert!(!home.folder().join("zk").exists(), "nothing was started");
@@ -316,7 +316,7 @@ async fn a_file_for_a_real_zookeeper_starts_the_engine() -> Result<()> {
     let (server, address) = served(&home, "configured", "--config zoo.cfg").await?;
     let log = server.stderr();
     let parts = [
-        "line 4: ssl.keyStore.location (no PEM file) has no effect",
+        "line 4: ssl.keyStore.location (not a PEM file) has no effect",
         "line 5: ssl.keyStore.password has no effect",
         "line 7: autopurge.purgeInterval has no effect",
     ];
@@ -346,7 +346,7 @@ async fn it_can_be_stopped_while_it_starts() -> Result<()> {
     Ok(())
 }
 
-/// N53: an engine waited without end for whoever had locked the directory of its sockets.
+/// N53: an engine waited forever for a process that had locked the directory of its sockets.
 #[tokio::test]
 async fn a_lock_on_the_directory_keeps_no_engine_from_starting() -> Result<()> {
     let home = Home::new()?;
@@ -380,7 +380,7 @@ async fn data_is_checked_and_backed_up() -> Result<()> {
     let checked = home.json("engine check copy")?;
     assert_eq!(checked["after_crash"], false);
     assert!(checked["znodes"].as_u64() > Some(2), "{checked}");
-    assert!(home.ends("engine check copy")?.stdout.contains("copy is in order"));
+    assert!(home.ends("engine check copy")?.stdout.contains("copy is valid"));
     home.ends("engine backup data copy")?.complains(73, &["copy", "exists already"]);
     home.ends("engine check none")?.complains(64, &["none", "not a data directory"]);
 
@@ -414,7 +414,7 @@ async fn a_damaged_database_is_told_in_one_sentence() -> Result<()> {
         fs::write(&file, damaged)?;
         let ended = home.ends("engine check data")?;
         ensure!(ended.stderr.lines().count() <= 1, "page {page}: {}", ended.stderr);
-        panics += usize::from(ended.stderr.contains("reading it ended in a panic"));
+        panics += usize::from(ended.stderr.contains("reading it caused a panic"));
     }
     ensure!(panics > 0, "none of these damages shows it");
     Ok(())

@@ -9,7 +9,7 @@ use lockkeeper_testkit::process::Process;
 
 use crate::support::{Ended, Home, LIMIT, eventually, is_alive};
 
-/// Whether all of these locks have no contender.
+/// Whether all of these locks are without contenders.
 fn are_free(home: &Home, locks: &[&str]) -> Result<bool> {
     for lock in locks {
         let shown = home.json(&format!("show {lock}"))?;
@@ -103,7 +103,7 @@ async fn a_request_for_one_releases_all() -> Result<()> {
     let mut process = holder(&home, "a b").await?;
     home.ends("revoke b")?;
     assert_eq!(process.end(LIMIT).await?.code(), Some(143), "{}", process.tail());
-    assert!(process.stderr().contains("/b: another program asks"), "{}", process.stderr());
+    assert!(process.stderr().contains("/b: release requested"), "{}", process.stderr());
     assert!(are_free(&home, &["a", "b"])?);
     Ok(())
 }
@@ -131,7 +131,7 @@ fn a_run_within_does_not_wait_for_either() -> Result<()> {
     for inner in ["b", "c a", "a"] {
         let script = format!("{} run {inner} -- true", program.display());
         let ended = home.runs("a b", &script)?;
-        ended.complains(64, &["is held by the run that this one is part of"]);
+        ended.complains(64, &["an outer run already holds"]);
     }
     home.runs("a b", &format!("{} run c d -- true", program.display()))?.is_fine();
     Ok(())
@@ -160,7 +160,7 @@ fn what_does_not_go_together_is_refused() -> Result<()> {
 async fn others_are_obeyed() -> Result<()> {
     let home = Home::new()?;
     let mut reader = holder(&home, "--shared r").await?;
-    home.ends("run q r -- true")?.complains(65, &["/r is in use as a lock that can be shared"]);
+    home.ends("run q r -- true")?.complains(65, &["/r is in use as a read-write lock"]);
     reader.kill();
 
     let mut delaying = holder(&home, "--lock-delay 10m d").await?;
@@ -171,7 +171,7 @@ async fn others_are_obeyed() -> Result<()> {
     Ok(())
 }
 
-/// Nothing of ours is in the way of a command that reads standard input.
+/// Lockkeeper does not interfere with a command that reads standard input.
 #[test]
 fn a_command_with_two_locks_reads_its_input() -> Result<()> {
     let home = Home::new()?;

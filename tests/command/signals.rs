@@ -45,7 +45,7 @@ async fn a_signal_ends_a_wait_and_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A signal that whoever started us had ignored is ignored by the command, too.
+/// A signal that the parent process ignored is ignored by the command, too.
 #[tokio::test]
 async fn nohup_reaches_the_command() -> Result<()> {
     let home = Home::new()?;
@@ -70,7 +70,7 @@ async fn nohup_reaches_the_command() -> Result<()> {
     Ok(())
 }
 
-/// An orphan that goes on without its lock would be a second holder.
+/// An orphan that continues without its lock would be a second holder.
 #[tokio::test]
 async fn the_command_dies_with_lockkeeper() -> Result<()> {
     let home = Home::new()?;
@@ -104,7 +104,7 @@ async fn what_the_command_leaves_behind_goes_on() -> Result<()> {
     eventually("it went on", || Ok(home.folder().join("done").exists()))
 }
 
-/// A stopped command is not an ended one, and goes on when it is continued.
+/// A stopped command has not ended, and runs again when it is continued.
 #[tokio::test]
 async fn a_command_that_is_stopped_from_elsewhere_keeps_the_lock() -> Result<()> {
     let home = Home::new()?;

@@ -19,7 +19,7 @@ async fn each_recipe_is_shown_and_what_looks_wrong_is_a_warning() -> Result<()> 
     let _lock = home.holds("lock", "f/lock").await?;
     let _waits = home.starts("waits", "f/lock", "true")?;
     home.in_line("f/lock", 2)?;
-    let _thing = home.says("held", "thing", "--one-of gpu/{0,1}", "echo held; sleep 60").await?;
+    let _thing = home.says("held", "thing", "--one-of gpu/0 gpu/1", "echo held; sleep 60").await?;
     let mut member = home.spawns("member", "members join f/group --name m")?;
     member.prints("is a member", LIMIT).await?;
     let _leader = home.spawns("leader", "elect f/leader --name first -- sleep 60")?;

@@ -85,7 +85,7 @@ async fn a_service_manager_is_told_of_the_quiet_time_and_its_end() -> Result<()>
     let manager = Manager::at_path(&home)?;
     let _server = manager.starts(&home, &format!("{SERVE} --quiet-time 1s"))?;
     let ready = manager.hears()?;
-    assert!(ready.contains("; no session begins for another 1 s"), "{ready}");
+    assert!(ready.contains("; no session starts for another 1 s"), "{ready}");
     let after = manager.hears()?;
     assert!(after.starts_with("STATUS=serving 127.0.0.1:") && !after.contains(';'), "{after}");
     Ok(())
@@ -101,7 +101,7 @@ async fn a_manager_that_is_not_there_keeps_nobody_from_serving() -> Result<()> {
         eventually("it warns", || {
             let log = server.stderr();
             ensure!(server.status()?.is_none(), "{}", server.tail());
-            Ok(log.contains("was not told") || log.contains("NOTIFY_SOCKET has no effect"))
+            Ok(log.contains("cannot notify") || log.contains("NOTIFY_SOCKET has no effect"))
         })?;
         server.signal(Signal::TERM)?;
         assert_eq!(server.end(LIMIT).await?.code(), Some(0), "{}", server.tail());
@@ -147,7 +147,7 @@ async fn f11_the_local_engine_takes_a_limit_of_file_sizes_for_a_full_disk() -> R
     let home = Home::new()?;
     home.runs("l", "true")?.is_fine();
     let pid = home.engine_pid()?;
-    // It has no certificates, and no terminal that could go away.
+    // It does not have certificates, or a terminal that could go away.
     kill_process(Pid::from_raw(pid).context("no process")?, Signal::HUP)?;
     home.runs("l", "true")?.is_fine();
     assert_eq!(home.engine_pid()?, pid);

@@ -49,7 +49,7 @@ impl Home {
     pub(crate) fn command_of(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).env("LOCKKEEPER_HOME", self.engine()).current_dir(self.folder());
-        // Engines of this machine's users are no concern of a test.
+        // Tests must not use the engines of this machine's users.
         command.env("LOCKKEEPER_SYSTEM_HOME", "none");
         // Nor are their configuration files.
         command.env("LOCKKEEPER_SYSTEM_CONFIG", "none").env("XDG_CONFIG_HOME", self.folder());
@@ -162,7 +162,7 @@ impl Home {
         Ok(pid)
     }
 
-    /// A session with the engine, beside the commands.
+    /// A session with the engine, separate from the commands.
     pub(crate) async fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.connect_string()).await?)
     }
@@ -170,7 +170,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // Without an engine there is nothing to stop.
+        // Without an engine this has no effect.
         let _ = self.command("local stop").output();
     }
 }
@@ -226,7 +226,7 @@ pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> Result<bool>) -> Re
     Ok(())
 }
 
-/// Whether a process does something still; one that nobody has waited for does not.
+/// Whether a process still runs. A zombie does not.
 pub(crate) fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());

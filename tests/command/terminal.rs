@@ -1,4 +1,4 @@
-//! In a terminal: who may read it, and Ctrl-Z. `script` of util-linux makes the terminal.
+//! Tests in a terminal: which process may read it, and Ctrl-Z. `script` of util-linux creates the terminal.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::support::{Ended, Home};
 
 /// Runs a shell script in a terminal of its own, with job control, where `lockkeeper` is in the
-/// PATH; gives what is on the screen.
+/// PATH. Returns the contents of the screen.
 fn in_terminal(home: &Home, script: &str) -> Result<Ended> {
     Ended::of(terminal(home, script)?.stdin(Stdio::null()))
 }
@@ -36,14 +36,14 @@ pub(crate) fn with_lockkeeper(home: &Home, program: &str) -> Result<Command> {
 #[test]
 fn k1_a_command_that_has_the_terminal_is_not_stopped_for_wanting_it() -> Result<()> {
     let home = Home::new()?;
-    // It says itself what the kernel says to whoever reads too early.
+    // It sends itself the signal that the kernel sends to a process that reads too early.
     let script = "lockkeeper run l -- sh -c 'kill -TTIN $$; echo went on'; echo code $?";
     let ended = in_terminal(&home, script)?;
     assert_eq!(ended.stdout, "went on\r\ncode 0\r\n", "{ended:?}");
     Ok(())
 }
 
-/// The shell gets the terminal back, and the command goes on where it was.
+/// The shell gets the terminal back, and the command continues where it was.
 #[test]
 fn a_command_that_is_stopped_by_ctrl_z_goes_on_with_fg() -> Result<()> {
     let home = Home::new()?;
@@ -55,7 +55,7 @@ fn a_command_that_is_stopped_by_ctrl_z_goes_on_with_fg() -> Result<()> {
     Ok(())
 }
 
-/// The session is over when the user goes on: somebody else has had the lock since.
+/// The session is over when the user continues the command: another program has held the lock since.
 #[test]
 fn a_command_that_is_stopped_by_ctrl_z_for_too_long_never_runs_again() -> Result<()> {
     let home = Home::new()?;

@@ -90,10 +90,10 @@ async fn servers_that_the_system_trusts_need_no_option() -> Result<()> {
         "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=x -keyout x.key -out x.pem",
     )?;
     Ended::of(&mut trusting("x.pem", "run l -- true"))?
-        .complains(78, &["UnknownIssuer", "--tls-ca", "this system trusts"]);
+        .complains(78, &["UnknownIssuer", "--tls-ca", "of this system are trusted"]);
     fs::write(home.folder().join("none.pem"), "")?;
     Ended::of(&mut trusting("none.pem", "run l -- true"))?
-        .complains(78, &["no root certificates that this system trusts", "--tls-ca"]);
+        .complains(78, &["no trusted root certificates", "--tls-ca"]);
     // One that is malformed is passed over.
     let roots = fs::read_to_string(home.folder().join("ca.pem"))?;
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -107,10 +107,10 @@ fn with_argument(mut command: Command, argument: &str) -> Command {
     command
 }
 
-/// The code was that of a server that cannot be reached, and a key that does not fit was said to be
-/// a mistake in the file of the roots.
+/// Symptom: the exit code was that of an unreachable server, and a mismatched key was reported as
+/// an error in the file of the roots.
 ///
-/// Seen to fail with `Nature::Distrust` told as unreachable.
+/// Fails with `Nature::Distrust` told as unreachable.
 #[tokio::test]
 async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
     let home = Home::new()?;
@@ -145,7 +145,7 @@ async fn distrust_is_a_mistake_of_the_configuration() -> Result<()> {
     Ok(())
 }
 
-/// `doctor` asked TLS servers in the clear who they are, and said that they did not tell.
+/// Symptom: `doctor` sent plain-text requests to TLS servers, and reported that they did not reply.
 #[tokio::test]
 async fn doctor_asks_over_tls_who_a_server_is() -> Result<()> {
     let home = Home::new()?;
@@ -185,14 +185,14 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
         home.says("held", "holder", &format!("{old} --server-tick 3s l"), script).await?;
     home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
 
-    // What cannot be used is told, and changes nothing.
+    // An unusable certificate is reported, and does not change the server.
     let replace =
         |name: &str| fs::copy(home.folder().join(format!("new-{name}")), home.folder().join(name));
     replace("server.pem")?;
     server.signal(Signal::HUP)?;
     eventually("it says so", || {
         let log = server.stderr();
-        Ok(log.contains("certificates of before stay in use") && log.contains("server.key: "))
+        Ok(log.contains("previous certificates stay in use") && log.contains("server.key: "))
     })?;
     home.ends(&format!("{old} run m -- true"))?.is_fine();
     home.ends(&format!("{new} run m -- true"))?.complains(78, &["--tls-ca"]);
@@ -201,13 +201,13 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
     replace("server.key")?;
     replace("ca.pem")?;
     server.signal(Signal::HUP)?;
-    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    eventually("it has read them", || Ok(server.stderr().contains("certificates reloaded")))?;
     home.ends(&format!("{new} run m -- true"))?.is_fine();
     home.ends(&format!("{old} run m -- true"))?.complains(78, &["--tls-ca"]);
     let mixed = new.replace("new-client", "client");
     home.ends(&format!("{mixed} run m -- true"))?.complains(78, &["--tls-cert"]);
 
-    // Whoever was there goes on, with the same session.
+    // Connected clients continue with the same session.
     home.ends(&format!("{new} run -n l -- true"))?.complains(1, &["l"]);
     fs::write(home.folder().join("go"), "went on\n")?;
     assert_eq!(holder.end(LIMIT).await?.code(), Some(0), "{}", holder.tail());
@@ -222,10 +222,10 @@ async fn u10_certificates_are_read_again_on_hup() -> Result<()> {
 async fn a_key_that_everyone_may_read_is_told() -> Result<()> {
     let home = Home::new()?;
     let (server, _) = served(&home)?;
-    assert!(!server.stderr().contains("every user"), "{}", server.stderr());
+    assert!(!server.stderr().contains("all users"), "{}", server.stderr());
     fs::set_permissions(home.folder().join("server.key"), fs::Permissions::from_mode(0o604))?;
     server.signal(Signal::HUP)?;
-    let line = "every user of this machine has access to the key server.key";
+    let line = "all users of this machine have access to the key server.key";
     eventually("it says so", || Ok(server.stderr().contains(line)))
 }
 
@@ -280,8 +280,9 @@ async fn k3_the_commands_for_javas_stores_work_as_printed() -> Result<()> {
 fn convert(home: &Home, text: String, store: &str) -> Result<String> {
     fs::write(home.folder().join("zoo.cfg"), &text)?;
     let refusal = home.ends("serve --config zoo.cfg")?;
-    refusal.complains(78, &[store, "make one: "]);
-    let (_, commands) = refusal.stderr.trim_end().split_once("make one: ").context("no command")?;
+    refusal.complains(78, &[store, "create one: "]);
+    let (_, commands) =
+        refusal.stderr.trim_end().split_once("create one: ").context("no command")?;
     for command in commands.split(" && ") {
         let (program, arguments) = command.split_once(' ').context("no arguments")?;
         // Each asks for a password, or two and then the old one.
@@ -331,7 +332,7 @@ fn openssl(home: &Home, arguments: &str) -> Result<()> {
     run(home, "openssl", arguments, "")
 }
 
-/// Runs a program to its end, which reads this from its standard input: there is no terminal.
+/// Runs a program to its end, with this standard input instead of a terminal.
 fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
     let mut command = Command::new("setsid");
     command.args(["--wait", program]).args(arguments.split_whitespace());
@@ -344,7 +345,7 @@ fn run(home: &Home, program: &str, arguments: &str, input: &str) -> Result<()> {
     Ok(())
 }
 
-/// A pipe in the place of a file made HUP wait for whoever writes to it, and no signal was heard again.
+/// Symptom: with a pipe in place of a file, HUP waited for a writer, and later signals were not handled.
 #[tokio::test]
 async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
     let home = Home::new()?;
@@ -354,13 +355,13 @@ async fn a_pipe_in_the_place_of_a_certificate_is_told() -> Result<()> {
     fs::remove_file(&key)?;
     rustix::fs::mkfifoat(rustix::fs::CWD, &key, 0o600.into())?;
     server.signal(Signal::HUP)?;
-    let line = "server.key cannot be read (it is no regular file)";
+    let line = "server.key cannot be read (it is not a regular file)";
     eventually("it says so", || Ok(server.stderr().contains(line)))?;
 
     fs::remove_file(&key)?;
     fs::write(&key, was)?;
     server.signal(Signal::HUP)?;
-    eventually("it has read them", || Ok(server.stderr().contains("that were read now")))?;
+    eventually("it has read them", || Ok(server.stderr().contains("certificates reloaded")))?;
     let tls = "--tls-ca ca.pem --tls-cert client.pem --tls-key client.key";
     home.ends(&format!("{connect} {tls} run l -- true"))?.is_fine();
     home.ends(&format!("{connect} --tls-ca / run l -- true"))?.complains(78, &["regular file"]);

@@ -78,17 +78,17 @@ async fn what_was_exported_is_imported_and_only_once() -> Result<()> {
 
     let ended = pair.ends(&pair.old, "export --output all.jsonl")?;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
-    assert!(ended.stderr.contains("1 ephemeral znodes were left out"), "{ended:?}");
+    assert!(ended.stderr.contains("1 ephemeral znodes were omitted"), "{ended:?}");
     let mode = fs::metadata(pair.home.folder().join("all.jsonl"))?.permissions().mode();
     assert_eq!(mode & 0o077, 0, "data and lists are nobody else's");
 
     let dry = pair.ends(&pair.new, "import --dry-run all.jsonl")?;
-    assert_eq!(dry.stdout, "4 would be created, 1 there already\n", "{dry:?}");
+    assert_eq!(dry.stdout, "4 would be created, 1 already existed\n", "{dry:?}");
     let first = pair.ends(&pair.new, "import all.jsonl")?;
     first.is_fine();
-    assert_eq!(first.stdout, "4 created, 1 there already\n", "the dry run wrote nothing");
+    assert_eq!(first.stdout, "4 created, 1 already existed\n", "the dry run wrote nothing");
     let again = pair.ends(&pair.new, "import all.jsonl")?;
-    assert_eq!(again.stdout, "0 created, 5 there already\n", "{again:?}");
+    assert_eq!(again.stdout, "0 created, 5 already existed\n", "{again:?}");
     assert_eq!(pair.exported(&pair.new, "")?.len(), 5);
     let c = pair.client(&pair.new, None).await?.data(&ZnodePath::new("/a/b")?).await?;
     assert_eq!(c.0.as_ref(), [0, 255, b'\n']);
@@ -105,7 +105,7 @@ async fn a_part_moves_below_another_chroot() -> Result<()> {
     let chroot = format!("{}/app", pair.new);
     let ended = pair.ends(&chroot, "import part.jsonl")?;
     ended.is_fine();
-    assert_eq!(ended.stdout, "2 created, 0 there already\n", "{ended:?}");
+    assert_eq!(ended.stdout, "2 created, 0 already existed\n", "{ended:?}");
     let paths: Vec<_> = pair.exported(&pair.new, "")?.iter().map(|n| n["path"].clone()).collect();
     assert_eq!(paths, ["/", "/app", "/app/a", "/app/a/b", "/app/a/b/c"]);
 
@@ -128,11 +128,11 @@ async fn more_than_fits_into_one_round_keeps_its_order() -> Result<()> {
     }
     pair.ends(&pair.old, "export -o many.jsonl")?;
     let ended = pair.ends(&pair.new, "import many.jsonl")?;
-    assert_eq!(ended.stdout, "3001 created, 1 there already\n", "{ended:?}");
+    assert_eq!(ended.stdout, "3001 created, 1 already existed\n", "{ended:?}");
     Ok(())
 }
 
-/// A list may shut out whoever imports: what is below gets there all the same, and nobody else in
+/// A list may exclude the importing user. The nodes below are imported nevertheless, and are not open to others in
 /// between.
 #[tokio::test]
 async fn access_control_lists_move_too() -> Result<()> {
@@ -150,10 +150,10 @@ async fn access_control_lists_move_too() -> Result<()> {
 
     pair.ends(&pair.new, "import lists.jsonl")?.complains(77, &["/team", "--digest-file"]);
     let nothing = pair.ends(&pair.new, "--digest super:secret import --dry-run lists.jsonl")?;
-    assert_eq!(nothing.stdout, "4 would be created, 1 there already\n", "{nothing:?}");
+    assert_eq!(nothing.stdout, "4 would be created, 1 already existed\n", "{nothing:?}");
     let bob = pair.ends(&pair.new, "--digest bob:other import lists.jsonl")?;
     bob.is_fine();
-    assert_eq!(bob.stdout, "4 created, 1 there already\n", "{bob:?}");
+    assert_eq!(bob.stdout, "4 created, 1 already existed\n", "{bob:?}");
     assert_eq!(
         pair.exported(&pair.old, "--digest ann:secret")?,
         pair.exported(&pair.new, "--digest super:secret")?,
@@ -161,7 +161,7 @@ async fn access_control_lists_move_too() -> Result<()> {
     );
 
     let twice = pair.ends(&pair.new, "--digest ann:secret import lists.jsonl")?;
-    assert_eq!(twice.stdout, "0 created, 5 there already\n", "{twice:?}");
+    assert_eq!(twice.stdout, "0 created, 5 already existed\n", "{twice:?}");
     let stranger = pair.ends(&pair.new, "--digest bob:other import lists.jsonl")?;
     assert_eq!(stranger.code, Some(77), "{stranger:?}");
     assert!(stranger.stderr.contains("/team"), "{stranger:?}");
@@ -180,8 +180,11 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
 
     let ended = pair.ends(&pair.new, "import file.jsonl")?;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert_eq!(ended.stdout, "0 created, 1 there already, 3 differ and left (--overwrite)\n");
-    let parts = ["/a: other data; left", "/b: another access control list; left", "/c: a session"];
+    assert_eq!(
+        ended.stdout,
+        "0 created, 1 already existed, 3 with differences kept (--overwrite)\n"
+    );
+    let parts = ["/a: other data; kept", "/b: another access control list; kept", "/c: it belongs"];
     has_all(&ended.stderr, &parts);
     assert_eq!(there.data(&ZnodePath::new("/a")?).await?.0, "new");
 
@@ -196,7 +199,7 @@ async fn what_differs_is_left_unless_it_is_to_be_overwritten() -> Result<()> {
     Ok(())
 }
 
-/// Each is told with the number of its line, and nothing was written by then.
+/// Each error has the number of its line, and is reported before the first write.
 #[tokio::test]
 async fn what_is_no_whole_export_is_refused() -> Result<()> {
     let pair = Pair::new().await?;
@@ -212,11 +215,11 @@ async fn what_is_no_whole_export_is_refused() -> Result<()> {
         (String::new(), 1, "empty"),
         ("{}\n".to_owned(), 1, "not a file of lockkeeper export"),
         (whole.replace("\"version\":1", "\"version\":9"), 1, "version 9"),
-        (joined(&lines[..3]), 4, "cut short"),
+        (joined(&lines[..3]), 4, "incomplete"),
         (whole[..whole.len() - 5].to_owned(), 4, "EOF"),
         (joined(&[lines[0], lines[1], "so not", lines[3]]), 3, "expected"),
-        (joined(&[lines[0], lines[1], lines[3]]), 3, "2 znodes, not 1"),
-        (format!("{whole}{}\n", lines[1]), 5, "nothing comes after"),
+        (joined(&[lines[0], lines[1], lines[3]]), 3, "2 znodes, but there are 1"),
+        (format!("{whole}{}\n", lines[1]), 5, "nothing after"),
         (whole.replace("\"/a/b\"", "\"/b\""), 3, "not below /a"),
         (whole.replace("\"/a/b\"", "\"a/b\""), 3, "a/b"),
         (whole.replace("\"Mg==\"", "\"Mg\""), 3, "base64"),
@@ -231,7 +234,7 @@ async fn what_is_no_whole_export_is_refused() -> Result<()> {
     let piped = format!("cat whole.jsonl | {} --connect {} import -", program(&pair), pair.new);
     let mut shell = std::process::Command::new("sh");
     let ended = Ended::of(shell.args(["-c", &piped]).current_dir(pair.home.folder()))?;
-    assert_eq!(ended.stdout, "2 created, 0 there already\n", "{ended:?}");
+    assert_eq!(ended.stdout, "2 created, 0 already existed\n", "{ended:?}");
     Ok(())
 }
 
@@ -275,19 +278,19 @@ async fn held_locks_are_told_and_can_be_waited_for() -> Result<()> {
 
     let ended = pair.ends(&pair.old, "export -o live.jsonl")?;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let parts = ["/jobs/nightly is in use and does not move: held", "pid", "1 ephemeral"];
+    let parts = ["/jobs/nightly is in use and is not exported: held", "pid", "1 ephemeral"];
     has_all(&ended.stderr, &parts);
     let file = fs::read_to_string(pair.home.folder().join("live.jsonl"))?;
     assert!(file.contains("/jobs/nightly\"") && !file.contains("-lock-"), "{file}");
     pair.ends(&pair.old, "export --drained 100ms -o none.jsonl")?
-        .complains(1, &["/jobs/nightly/_c_", "programs still reach"]);
+        .complains(1, &["/jobs/nightly/_c_", "programs still use"]);
     assert!(!pair.home.folder().join("none.jsonl").exists());
 
     let command = format!("--connect {} export --drained 30s -o drained.jsonl", pair.old);
     let mut export = Process::spawn("export", &pair.home.command(&command), pair.home.folder())?;
     holder.kill();
     assert!(export.end(LIMIT).await?.success(), "{}", export.tail());
-    assert!(!export.stderr().contains("left out"), "{}", export.stderr());
+    assert!(!export.stderr().contains("omitted"), "{}", export.stderr());
     assert!(pair.home.folder().join("drained.jsonl").exists());
     Ok(())
 }
@@ -299,10 +302,10 @@ async fn nothing_is_imported_where_tokens_would_shrink() -> Result<()> {
     make(&pair.client(&pair.new, None).await?, &[("/a", b"1")]).await?;
     pair.ends(&pair.new, "export -o ahead.jsonl")?;
     let refused = pair.ends(&pair.old, "import ahead.jsonl")?;
-    refused.complains(1, &["tokens would shrink", "engine floor", "--tokens-may-shrink"]);
+    refused.complains(1, &["tokens would become smaller", "engine floor", "--tokens-may-shrink"]);
     let forced = pair.ends(&pair.old, "import --tokens-may-shrink ahead.jsonl")?;
     assert_eq!(forced.code, Some(0), "{forced:?}");
-    assert_eq!(forced.stdout, "1 created, 1 there already\n", "{forced:?}");
+    assert_eq!(forced.stdout, "1 created, 1 already existed\n", "{forced:?}");
 
     // The advice: a floor from the file.
     pair.home.ends("engine floor old --above ahead.jsonl")?.complains(69, &["in use"]);
@@ -310,7 +313,7 @@ async fn nothing_is_imported_where_tokens_would_shrink() -> Result<()> {
     assert!(raised["floor"].as_str().is_some_and(|f| f.ends_with("third.floor")), "{raised}");
     pair.home
         .ends("engine floor third --above elsewhere")?
-        .complains(64, &["not a zxid", "no file"]);
+        .complains(64, &["not a zxid", "not a file"]);
     let options = format!("{SERVER} --data-dir third --quiet-time 0s");
     let (_third, third) = served(&pair.home, "third", &options).await?;
     pair.ends(&third, "import ahead.jsonl")?.is_fine();
@@ -338,7 +341,7 @@ async fn a_raised_floor_is_above_all_tokens_of_the_directory() -> Result<()> {
     let second = token(&address)?;
     assert!(first < 0x7fff_0000_0000 && second > 0x7fff_0000_0000, "{first} {second}");
 
-    home.ends("engine floor . --above 1")?.complains(73, &["no data directory"]);
+    home.ends("engine floor . --above 1")?.complains(73, &["a data directory"]);
     home.ends("engine floor x --above 0x7ffffffe00000000")?.complains(65, &["used up"]);
     Ok(())
 }
@@ -359,9 +362,9 @@ async fn zookeeper_gets_it_and_gives_it_back() -> Result<()> {
     let chroot = zookeeper::shared_chroot().await?;
     pair.ends(&chroot, "import file.jsonl")?.complains(77, &["no credentials"]);
     let small = pair.ends(&chroot, "--digest ann:secret import file.jsonl")?;
-    small.complains(1, &["tokens would shrink", "acceptedEpoch"]);
+    small.complains(1, &["tokens would become smaller", "acceptedEpoch"]);
     let there = pair.ends(&chroot, "--digest ann:secret import --tokens-may-shrink file.jsonl")?;
-    assert_eq!(there.stdout, "4 created, 1 there already\n", "{there:?}");
+    assert_eq!(there.stdout, "4 created, 1 already existed\n", "{there:?}");
     // Above them, servers have children of their own.
     let [mut given, mut back] =
         [&chroot, &pair.old].map(|server| pair.exported(server, "--digest ann:secret"));

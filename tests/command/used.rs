@@ -59,12 +59,12 @@ async fn a_path_that_another_recipe_uses_is_refused() -> Result<()> {
             if own == what || line.starts_with("wait") && what == "a lock" {
                 continue;
             }
-            let parts = [&format!("/{path} is {what}, and no "), "see lockkeeper "];
+            let parts = [&format!("/{path} is {what}, not "), "see lockkeeper "];
             home.ends(&line)?.complains(65, &parts.map(|part| part as &str));
         }
         if what != "a lock" {
             let shown = home.ends(&format!("show {path}"))?;
-            assert!(shown.stdout.contains(&format!("is {what}, and no lock")), "{shown:?}");
+            assert!(shown.stdout.contains(&format!("is {what}, not a lock")), "{shown:?}");
         }
     }
     let after = home.ends("export")?.stdout;
@@ -87,8 +87,8 @@ async fn another_number_of_parties_is_told() -> Result<()> {
         Ok(home.json("barrier show d")?["waiting"] == json!(["a", "b", "c"]))
     })?;
     for (process, parts) in [
-        (&two, ["there for 3 parties", "this one for 2"]),
-        (&three, ["a waits there for 2 parties", "this one for 3"]),
+        (&two, ["for 3 parties", "this party for 2"]),
+        (&three, ["a waits for 2 parties", "this party for 3"]),
     ] {
         eventually("it is told", || {
             let said = process.stderr();
@@ -132,11 +132,11 @@ async fn an_item_that_is_worked_on_is_told_with_its_holder() -> Result<()> {
     let mut worker = Process::spawn("worker", &work, home.folder())?;
     worker.prints("on", LIMIT).await?;
     let pid = format!("pid {}", worker.id());
-    let parts = ["item a", "is worked on by", &pid];
+    let parts = ["item a", "is being worked on by", &pid];
     home.ends("queue bury jobs a")?.complains(1, &parts);
     home.ends("queue retry jobs a")?.complains(1, &parts);
-    home.ends("queue retry jobs b")?.complains(1, &["item b", "waits, and is no dead letter"]);
-    home.ends("queue bury jobs none")?.complains(1, &["no such item none"]);
+    home.ends("queue retry jobs b")?.complains(1, &["item b", "is waiting, not a dead letter"]);
+    home.ends("queue bury jobs none")?.complains(1, &["does not have item none"]);
     let shown = home.json("queue bury jobs a none")?;
     assert_eq!((&shown["done"], &shown["missing"]), (&json!([]), &json!(["none"])), "{shown}");
     assert_eq!(shown["left"][0]["id"], "a", "{shown}");
@@ -216,8 +216,8 @@ fn a_list_of_nothing_is_a_list() -> Result<()> {
         ended.is_fine();
         serde_json::from_str::<Value>(&ended.stdout)?;
     }
-    assert_eq!(home.ends("pool ls n")?.stdout, "there is no pool at /n\n");
-    assert_eq!(home.ends("queue ls n")?.stdout, "there is no queue at /n\n");
+    assert_eq!(home.ends("pool ls n")?.stdout, "no pool at /n\n");
+    assert_eq!(home.ends("queue ls n")?.stdout, "no queue at /n\n");
     assert_eq!(home.json("queue ls n")?["exists"], false);
     for line in
         ["value get n", "value history n", "leader n", "queue take -n n", "service pick s/n"]
@@ -244,7 +244,7 @@ fn options_mean_the_same_everywhere() -> Result<()> {
         let ended = Ended::of(&mut home.command_of(&arguments))?;
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(7), ""), "{line}: {ended:?}");
         let empty = [&arguments[..arguments.len() - 1], &[""]].concat();
-        Ended::of(&mut home.command_of(&empty))?.complains(64, &["empty text"]);
+        Ended::of(&mut home.command_of(&empty))?.complains(64, &["the command is empty"]);
     }
     for line in ["queue put -q jobs x", "queue ls -q jobs", "value set -q v x", "counter get -q c"]
     {
@@ -253,7 +253,7 @@ fn options_mean_the_same_everywhere() -> Result<()> {
     Ok(())
 }
 
-/// Symptom: the help of `elect` and `queue work` spoke of a lock, where there is none.
+/// Symptom: the help of `elect` and `queue work` mentioned a lock, which they do not have.
 #[test]
 fn the_help_says_what_is_lost() -> Result<()> {
     let home = Home::new()?;
@@ -261,14 +261,17 @@ fn the_help_says_what_is_lost() -> Result<()> {
     {
         let help = home.ends(&format!("{command} --help"))?.stdout;
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        let part = format!("What happens to the command when {what} is lost");
+        let part = format!("What to do with the command when {what} is lost");
         assert!(help.contains(&part), "{help}");
         assert!(help.contains(&format!("prove that {what} was held all the time")), "{help}");
     }
     let help = home.ends("elect --help")?.stdout;
     assert!(help.contains("The exit code if another candidate led"), "{help}");
     let help = home.ends("value set --help")?.stdout;
-    assert!(help.contains("An empty text or input is an empty value"), "{help}");
+    assert!(
+        help.contains("An empty text or input, such as /dev/null, is an empty value"),
+        "{help}"
+    );
     let mut empty = home.command("value set v");
     Ended::of(empty.stdin(std::process::Stdio::null()))?.is_fine();
     assert_eq!(home.json("value get v")?["bytes"], 0);

@@ -1,5 +1,5 @@
 //! Two users of one machine: with an engine for both they exclude each other, and without one they
-//! are told that they do not.
+//! get a warning that they do not.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -19,8 +19,8 @@ use crate::support::{Ended, LIMIT, eventually, is_alive};
 
 const WAY_OUT: &str = "sudo lockkeeper local enable --system --group";
 
-/// The two held one lock at once, each on an engine of their own, and nobody said a word. Later, whoever came second
-/// was warned by each command, and got a mail for each job of cron.
+/// Symptom: both held one lock at once, each on its own engine, without a warning. Later, the second user
+/// was warned by each command, and got a mail for each cron job.
 #[tokio::test]
 async fn k46_whoever_comes_second_is_warned_once() -> Result<()> {
     for first in Who::BOTH {
@@ -220,7 +220,7 @@ fn who_may_use_it_is_what_root_says() -> Result<()> {
 #[test]
 fn only_root_looks_after_it() -> Result<()> {
     let Some(machine) = Machine::new("whose an engine is")? else { return Ok(()) };
-    let parts = ["only root", "sudo"];
+    let parts = ["requires root", "sudo"];
     machine.ends(Who::Nobody, "local enable --system")?.complains(77, &parts);
     machine.does(Who::Root, "local enable --system --everyone")?;
     let pid = |who| -> Result<i32> {
@@ -237,7 +237,7 @@ fn only_root_looks_after_it() -> Result<()> {
 }
 
 /// Two idle connections to `admin.sock` of any user kept root from stopping the engine, and from its status.
-/// Seen to fail with one asker after the other.
+/// Fails with one asker after the other.
 #[test]
 fn n43_idle_connections_keep_nobody_from_asking() -> Result<()> {
     let Some(machine) = Machine::new("idle connections")? else { return Ok(()) };
@@ -290,7 +290,7 @@ async fn users_outlast_a_restart() -> Result<()> {
     machine.does(Who::Root, "local enable --system --everyone")?;
     let mut holder = machine.holds(Who::Nobody, "deploy").await?;
     machine.does(Who::Root, "local stop")?;
-    eventually("the notice", || Ok(holder.stderr().contains("until root starts it again")))?;
+    eventually("the notice", || Ok(holder.stderr().contains("for root to restart it")))?;
     machine.does(Who::Root, "local start")?;
     machine.ends(Who::Root, "run -n deploy -- true")?.complains(1, &["not free"]);
     machine.let_go(&mut holder).await?;
@@ -306,7 +306,7 @@ async fn it_is_not_enabled_beside_engines_of_users() -> Result<()> {
         let mut holder = machine.holds(who, "deploy").await?;
         let place = format!("{} of {}", machine.own(who).display(), who.name());
         let refused = machine.ends(Who::Root, "local enable --system --everyone")?;
-        refused.complains(69, &["other engines are up", &place, "lockkeeper local stop"]);
+        refused.complains(69, &["other engines are running", &place, "lockkeeper local stop"]);
         machine.ends(who, "run -n deploy -- true")?.complains(1, &["not free"]);
         machine.let_go(&mut holder).await?;
         machine.does(who, "local stop")?;
@@ -371,7 +371,7 @@ fn a_directory_of_another_user_is_not_the_machines() -> Result<()> {
     chown(machine.system(), Some(0), Some(0))?;
     fs::set_permissions(machine.system(), Permissions::from_mode(0o777))?;
     for who in Who::BOTH {
-        machine.ends(who, "run l -- true")?.complains(73, &["others may write to"]);
+        machine.ends(who, "run l -- true")?.complains(73, &["other users can write to"]);
     }
     assert_eq!(fs::read_dir(machine.system())?.count(), 1);
     Ok(())
@@ -385,7 +385,7 @@ fn a_directory_with_something_else_is_left_alone() -> Result<()> {
     fs::set_permissions(machine.system(), Permissions::from_mode(0o711))?;
     fs::write(machine.system().join("passwd"), "")?;
     let refused = machine.ends(Who::Root, "local enable --system")?;
-    refused.complains(73, &["in use for something else", "passwd"]);
+    refused.complains(73, &["in use for another purpose", "passwd"]);
     assert_eq!(fs::metadata(machine.system())?.mode() & 0o777, 0o711);
     Ok(())
 }
@@ -416,7 +416,7 @@ fn a_system_home_is_a_full_path_or_none() -> Result<()> {
     for line in ["run l -- true", "local enable --system"] {
         let mut command = machine.command(Who::Root, line);
         let ended = Ended::of(command.env("LOCKKEEPER_SYSTEM_HOME", "relative"))?;
-        ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "full path", "none"]);
+        ended.complains(64, &["LOCKKEEPER_SYSTEM_HOME", "absolute path", "none"]);
     }
     let long = machine.folder().join("x".repeat(90));
     let mut command = machine.command(Who::Root, "local enable --system");

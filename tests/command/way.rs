@@ -10,7 +10,7 @@ use crate::serve::in_memory;
 use crate::slow::silent_at_first;
 use crate::support::{Home, LIMIT, eventually};
 
-/// Notes a TERM and goes on.
+/// Reports a TERM and continues.
 const STUBBORN: &str = "trap 'echo asked' TERM; echo held; while :; do sleep 0.05; done";
 
 #[tokio::test]
@@ -22,20 +22,20 @@ async fn a_command_that_is_asked_gives_way() -> Result<()> {
     home.in_line("l", 2)?;
     let asked = home.ends("revoke l")?;
     asked.is_fine();
-    assert!(asked.stdout.contains(&format!("pid {} (sh) was asked for /l", holder.id())));
+    assert!(asked.stdout.contains(&format!("pid {} (sh) was asked to release /l", holder.id())));
     // It had the lock to its end, so its code is its own.
     assert_eq!(holder.end(LIMIT).await?.code(), Some(4), "{}", holder.tail());
     assert_eq!(holder.stdout(), "held\nending\n");
-    assert!(holder.stderr().contains("another program asks for it"), "{}", holder.stderr());
+    assert!(holder.stderr().contains("release requested"), "{}", holder.stderr());
     assert_eq!(next.end(LIMIT).await?.code(), Some(0), "{}", next.tail());
-    assert_eq!(home.ends("revoke l")?.stdout, "nobody holds /l\n");
+    assert_eq!(home.ends("revoke l")?.stdout, "no program holds /l\n");
     assert_eq!(home.json("revoke l")?, json!({ "lock": "/l", "holders": [] }));
     Ok(())
 }
 
 /// Who waited for so long for a server waited as long again for the lock.
 ///
-/// Seen to fail when both get all of it.
+/// Fails when both get all of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_is_for_server_and_lock_together() -> Result<()> {
     const WAIT: Duration = Duration::from_secs(6);
@@ -81,7 +81,7 @@ async fn a_command_may_be_left_alone() -> Result<()> {
     let pid = format!("pid {}", holder.id());
     eventually("its owner is known again", || {
         let text = home.ends("show l")?.stdout;
-        assert!(text.contains("asked to give way"), "{text}");
+        assert!(text.contains("asked to release"), "{text}");
         Ok(text.contains(&pid))
     })?;
     std::fs::write(home.folder().join("go"), "")?;

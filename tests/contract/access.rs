@@ -39,7 +39,7 @@ fn is_refused<T>(result: Result<T, Error>) -> bool {
 /// A client without credentials took the lock of one with them: it asked for it, did not wait, and
 /// deleted the holder's znode, with which everyone might do everything.
 ///
-/// Seen to fail with `DefaultAcl::Open` as the default of a client with credentials.
+/// Fails with `DefaultAcl::Open` as the default of a client with credentials.
 async fn with_credentials_a_stranger_can_neither_hold_nor_end_a_hold<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -72,7 +72,7 @@ async fn with_credentials_a_stranger_can_neither_hold_nor_end_a_hold<L: Exclusiv
 /// The first client with credentials made the directory of the outcome markers with its own list, and all others could
 /// write no counter, pool or queue on these servers, whatever its path.
 ///
-/// Seen to fail with the list of the first client.
+/// Fails with the list of the first client.
 async fn outcome_markers_keep_no_other_user_out(backend: Backend) -> Result<()> {
     let ann = user(&backend, "ann").await?;
     Counter::new(&ann.client, "/of-ann")?.add(1).await?;
@@ -86,7 +86,7 @@ async fn outcome_markers_keep_no_other_user_out(backend: Backend) -> Result<()> 
         ensure!(forbidden.is_err_and(|error| error.to_string().contains("not permitted")));
         let markers = ZnodePath::new("/lockkeeper-outcomes")?;
         let opened = other.client.set_acl(&markers, Acl::open(), None).await;
-        ensure!(is_refused(opened), "nobody changes who may use them");
+        ensure!(is_refused(opened), "the list cannot be changed");
     }
     Ok(())
 }
@@ -102,14 +102,14 @@ async fn those_on_a_list_wait_for_each_other<L: Exclusive>(backend: Backend) -> 
     waiting.await??.release().await?;
 
     let stranger = lock_of::<L>(&user(&backend, "eve").await?)?.try_acquire().await;
-    ensure!(stranger.is_err(), "who is not on the list came to the lock");
+    ensure!(stranger.is_err(), "a client that is not on the list acquired the lock");
     Ok(())
 }
 
-/// Whoever waits reads the znode ahead. Below a znode that is open to both, a holder whose own is
-/// closed to the other one would be in the way for good.
+/// A waiter reads the znode ahead. Below a znode that is open to both, a holder whose own znode is
+/// closed to the waiter would block it forever.
 ///
-/// Seen to fail with a list of the creator alone.
+/// Fails with a list of the creator alone.
 async fn a_waiter_with_other_credentials_can_watch_the_holder<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -183,7 +183,7 @@ async fn without_credentials_everyone_may_do_everything(ann: Participant) -> Res
 async fn a_list_of_the_creator_needs_credentials(participant: Participant) -> Result<()> {
     let nobody = participant.client.with_default_acl(&DefaultAcl::Creator);
     let Err(error) = Mutex::new(&nobody, LOCK)?.acquire().await else {
-        bail!("nobody created it, and so nobody may do anything with it");
+        bail!("it was not created, so it must not be usable");
     };
     ensure!(error.to_string().contains("show credentials"), "it says what to do: {error}");
     Ok(())

@@ -48,7 +48,7 @@ async fn who_waits_goes_on_when_it_is_open((one, two): Clients) -> Result<()> {
     ours.close().await?;
     ours.close().await?;
     assert!(theirs.is_closed().await?);
-    let closed = theirs.look().await?.context("it is closed")?;
+    let closed = theirs.inspect().await?.context("it is closed")?;
     assert_eq!((closed.session, closed.holder), (SessionId::NONE, None));
     assert!(!theirs.wait_timeout(SHORT).await?);
 
@@ -120,19 +120,19 @@ async fn a_guard_opens_it_when_it_ends((participant, other): Observed) -> Result
     let (ours, theirs) = (Barrier::new(&participant.client, GATE)?, Barrier::new(&other, GATE)?);
     let guard = ours.close_while_held().await?;
     assert!(theirs.is_closed().await?);
-    let closed = theirs.look().await?.context("it is closed")?;
+    let closed = theirs.inspect().await?.context("it is closed")?;
     assert_eq!(closed.session, participant.client.session_id());
     assert_eq!(closed.holder.map(|holder| holder.pid), Some(std::process::id()));
     let refused = theirs.close_while_held().await.err().context("two hold it")?;
     assert_eq!(refused, BarrierError::AlreadyClosed { path: ZnodePath::new(GATE)? });
     let again = ours.close_while_held().await.err().context("it is held twice")?;
     assert_eq!(again, refused);
-    // It would open without anybody having opened it.
+    // The barrier would open although no program has opened it.
     let refused = theirs.close().await.err().context("it is closed for good")?;
     assert_eq!(refused, BarrierError::ClosedByGuard { path: ZnodePath::new(GATE)? });
     guard.release().await?;
     theirs.wait().await?;
-    assert_eq!(theirs.look().await?, None);
+    assert_eq!(theirs.inspect().await?, None);
 
     let guard = ours.close_while_held().await?;
     participant.proxy.expire_session().await?;
@@ -224,7 +224,7 @@ async fn what_is_something_else_is_left_alone(backend: Backend) -> Result<()> {
     let gate = Barrier::new(&client, LATCH)?;
     for refused in [gate.close().await, gate.wait().await] {
         let refused = refused.err().context("a latch is closed like a barrier")?;
-        assert!(refused.to_string().contains("has a latch where a barrier"), "{refused}");
+        assert!(refused.to_string().contains("is not a barrier: it has a latch"), "{refused}");
     }
     let other = CountDownLatch::new(&client, LATCH, 3)?.count_down().await;
     let (path, found, given) = (ZnodePath::new(LATCH)?, 2, 3);

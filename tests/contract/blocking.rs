@@ -60,7 +60,7 @@ async fn threads_take_turns(backend: Backend) -> Result<()> {
     on_a_thread(&backend, work).await
 }
 
-/// What needs a timer, a task of the client's runtime or the thread pool beside it, and errors.
+/// Calls that need a timer, a task of the client's runtime or its thread pool, and errors.
 async fn everything_can_be_waited_for(backend: Backend) -> Result<()> {
     let work = |servers: &str| {
         let client = Client::connect_later(lockkeeper::Client::builder(), servers)?;
@@ -125,7 +125,7 @@ async fn a_guard_that_a_thread_drops_is_released(backend: Backend) -> Result<()>
     on_a_thread(&backend, work).await
 }
 
-/// The client goes on while the thread stands still: it connects again, and has the session of before.
+/// The client continues while the thread is blocked: it connects again with the same session.
 async fn a_thread_waits_an_outage_out(backend: Backend) -> Result<()> {
     let direct = backend.connect_string();
     let (target, chroot) = direct.split_at(direct.find('/').unwrap_or(direct.len()));
@@ -164,7 +164,7 @@ async fn waiting_is_refused_in_async_code(backend: Backend) -> Result<()> {
         let client = Client::connect(servers)?;
         refused(&|| client.wait(client.close()))?;
 
-        // It goes on, there too, by `.await`; and it can be dropped anywhere.
+        // It continues there with `.await`, and can be dropped anywhere.
         let lock = Mutex::new(&client, "/b/mutex")?;
         runtime.block_on(async {
             drop(lock.acquire().await?);
@@ -175,7 +175,7 @@ async fn waiting_is_refused_in_async_code(backend: Backend) -> Result<()> {
     on_a_thread(&backend, work).await
 }
 
-/// The runtime of a client, with tasks for all that goes on by itself.
+/// The runtime of a client, with its background tasks.
 async fn the_thread_of_a_client_ends_after_it(backend: Backend) -> Result<()> {
     let work = |servers: &str| {
         let client = Client::connect(servers)?;
@@ -196,7 +196,7 @@ async fn the_thread_of_a_client_ends_after_it(backend: Backend) -> Result<()> {
     let (runtime, lock, presence, cache) = on_a_thread(&backend, work).await?;
     let serves = runtime.spawn(std::future::pending::<()>());
     drop((lock, presence, cache));
-    let ended = tokio::time::timeout(HANGS, serves).await.context("its thread goes on")?;
+    let ended = tokio::time::timeout(HANGS, serves).await.context("its thread keeps running")?;
     assert!(ended.is_err_and(|ended| ended.is_cancelled()));
     Ok(())
 }

@@ -35,7 +35,7 @@ async fn below_a_chroot_everything_is_ones_own(backend: Backend) -> Result<()> {
     Mutex::new(&client, "/zookeeper")?.acquire().await?.release().await?;
     Counter::new(&client, "/zookeeper/numbers")?.add(1).await?;
     Presence::builder(&client, "/zookeeper/here").start().await?.end().await?;
-    // There is nothing beside it, where a lock keeps its delay.
+    // It cannot have a sibling, in which a lock keeps its delay.
     assert_eq!(Mutex::new(&client, "/").err(), Some(BuildError::Root));
     Ok(())
 }

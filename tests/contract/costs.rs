@@ -192,7 +192,7 @@ async fn a_line_that_is_not_known_is_listed((alice, bob): Pair) -> Result<()> {
         lock.try_acquire().await
     });
     let again = again.trip(&[Multi]).await.trip(&[GetChildren2]).await.held(0).await?;
-    assert!(again.is_none(), "somebody is in line");
+    assert!(again.is_none(), "a contender waits in the queue");
     next.await??.release().await?;
 
     let other = Mutex::new(&alice.client, LOCK)?;
@@ -238,12 +238,12 @@ async fn who_has_left_a_known_line_is_not_waited_for(backend: Backend) -> Result
             false => (ours.try_acquire().await?, &[Multi, GetChildren2][..]),
         };
         assert_eq!(awaited(&alice.proxy.passed()), sent);
-        again.expect("nobody else is there").release().await?;
+        again.expect("the queue is empty").release().await?;
     }
     Ok(())
 }
 
-/// The node has been taken by force, so the transaction is refused; and whoever asked for the next one
+/// The node has been deleted by force, so the transaction is refused. The task that waited for the next hold
 /// has given up by then.
 async fn a_release_that_is_refused_takes_nothing_with_it((alice, bob): Pair) -> Result<()> {
     let lock = Mutex::new(&alice.client, LOCK)?;
@@ -268,7 +268,7 @@ async fn a_release_that_is_refused_takes_nothing_with_it((alice, bob): Pair) -> 
     Ok(())
 }
 
-/// Where nobody else comes, the node is acquired once and for all.
+/// Without other contenders, the node is created only once.
 async fn a_mutex_with_linger(alice: Participant) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).linger(Duration::from_secs(3600)).build()?;
     lock.acquire().await?.release().await?;
@@ -423,7 +423,7 @@ async fn a_semaphore(backend: Backend) -> Result<()> {
     }
     let next = costs(&bob, async move { theirs.acquire().await });
     let next = next.trip(&[GetData, Create2, GetChildren2]).await;
-    // The number, itself, and all who hold: any of them may be the first to leave.
+    // The number, its own node, and all holders: any of them may be the first to leave.
     let next = next.trip(&[GetData; 5]).await;
     release!(alice, holders.remove(1), [Delete]);
     let next = next.held(5).await?;

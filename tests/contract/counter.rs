@@ -61,10 +61,10 @@ async fn adds_tell_the_values_around_them((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Curator's and kazoo's counters count twice here: the reply to a write is lost, it is sent again, and
-/// "the version is another" is taken for somebody else's write.
+/// Curator's and kazoo's counters count twice here: the reply to a write is lost, the write is sent again, and
+/// the version error is taken for the write of another client.
 ///
-/// Seen to fail, as the two that follow and the one about the end of the session, with a new marker
+/// Fails, like the two tests that follow and the one about the end of the session, with a new marker
 /// for each try.
 async fn a_lost_reply_counts_once((alice, observer): Observed) -> Result<()> {
     let counter = counter(&alice)?;
@@ -85,7 +85,7 @@ async fn a_lost_reply_counts_once((alice, observer): Observed) -> Result<()> {
 
 /// The transaction that creates the marker, and the counter with it.
 async fn a_lost_reply_to_the_very_first_add_counts_once((alice, observer): Observed) -> Result<()> {
-    // The first one of all is refused, as there is no directory of markers yet.
+    // The very first write is refused, because the directory of markers does not exist yet.
     Counter::new(&observer, "/other")?.add(1).await?;
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     assert_eq!(counter(&alice)?.add(3).await?, Added { before: 0, after: 3 });
@@ -120,7 +120,7 @@ async fn a_request_that_never_arrived_is_sent_again((alice, observer): Observed)
 
 /// Somebody tidies up while the reply is lost: the marker goes, and the directory that it was in.
 ///
-/// Seen to fail with a marker that the transaction itself creates: the repeat created it anew, and the
+/// Fails with a marker that the transaction itself creates: the repeat created it anew, and the
 /// add was made twice.
 async fn a_marker_that_somebody_deletes_leaves_it_unknown((alice, bob): Observed) -> Result<()> {
     let markers = ZnodePath::new("/lockkeeper-outcomes")?;
@@ -142,7 +142,7 @@ async fn a_marker_that_somebody_deletes_leaves_it_unknown((alice, bob): Observed
         bob.delete(&markers, None).await?;
         alice.proxy.restore();
 
-        let error = adding.await?.expect_err("nobody can tell");
+        let error = adding.await?.expect_err("the outcome is unknown");
         assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
         assert_eq!(written(&bob).await?, round + 1, "once");
         assert_eq!(counter.add(0).await?.after, round + 1, "exact again");
@@ -184,7 +184,7 @@ async fn the_end_of_the_session_on_the_way_is_unknown((alice, bob): Observed) ->
         alice.proxy.refuse();
         alice.proxy.expire_session().await?;
         alice.proxy.restore();
-        let error = adding.await?.expect_err("nobody can tell");
+        let error = adding.await?.expect_err("the outcome is unknown");
         assert!(matches!(error, ValueError::Unknown { .. }), "{error:?}");
         assert_eq!(error.outcome(), Outcome::Unknown);
         next_session(&alice, old).await?;
@@ -198,7 +198,7 @@ async fn the_end_of_the_session_on_the_way_is_unknown((alice, bob): Observed) ->
 /// The connection goes, the session ends and the next one begins, all before the program learns of the
 /// first. The marker could be created anew in that session.
 ///
-/// Seen to fail without `in_session` in `ExactWriter`: it counts twice.
+/// Fails without `in_session` in `ExactWriter`: it counts twice.
 async fn the_next_session_before_the_program_hears_of_it((alice, bob): Observed) -> Result<()> {
     Counter::new(&bob, COUNTER)?.add(1).await?;
     let counter = counter(&alice)?;
@@ -225,7 +225,7 @@ async fn the_next_session_before_the_program_hears_of_it((alice, bob): Observed)
     alice.proxy.restore();
     next_session(&alice, old).await?;
 
-    let error = adding.await.expect_err("nobody can tell");
+    let error = adding.await.expect_err("the outcome is unknown");
     assert_eq!(error.outcome(), Outcome::Unknown, "{error:?}");
     assert_eq!(written(&bob).await?, 2, "once");
     Ok(())
@@ -248,7 +248,7 @@ async fn what_is_remembered_is_of_this_session((alice, bob): Observed) -> Result
 /// A transaction that is tried again must not get into the next session, where its marker could be
 /// created anew.
 ///
-/// Seen to fail with `Transaction::in_session` that keeps no session.
+/// Fails with `Transaction::in_session` that keeps no session.
 async fn a_transaction_of_an_ended_session_is_not_applied(alice: Participant) -> Result<()> {
     let old = alice.client.session_id();
     let create = || alice.client.transaction().create(&path(), "1", CreateMode::Persistent);
@@ -310,7 +310,7 @@ async fn adds_of_one_handle_are_one_write(backend: Backend) -> Result<()> {
 
 /// Tasks that are answered together add again together.
 ///
-/// Seen to fail when the first of them to run sent its add alone: there were two writes for each add of a
+/// Fails when the first of them to run sent its add alone: there were two writes for each add of a
 /// task.
 async fn tasks_that_add_again_and_again_share_each_write(backend: Backend) -> Result<()> {
     const TASKS: usize = 16;
@@ -342,7 +342,7 @@ async fn tasks_that_add_again_and_again_share_each_write(backend: Backend) -> Re
 
 /// The task that moves the write on is cancelled; others have added with it, or wait behind it.
 ///
-/// Seen to fail with a flight that belongs to the task: the others wait for ever.
+/// Fails with a flight that belongs to the task: the others wait for ever.
 async fn a_cancelled_add_takes_no_other_with_it(alice: Participant) -> Result<()> {
     let counter = counter(&alice)?;
     counter.add(0).await?;
@@ -363,10 +363,10 @@ async fn a_cancelled_add_takes_no_other_with_it(alice: Participant) -> Result<()
     Ok(())
 }
 
-/// Programs that all add at once send few adds in vain, and all of them get to their end. That each has its
-/// share meanwhile is tried in `crates/recipes/src/exact/rivalry.rs`, without chance.
+/// Programs that add concurrently waste few requests, and all of them finish. The unit tests of the backoff
+/// check, without randomness, that each gets its share.
 ///
-/// Seen to fail with every refused add sent again at once: 1,088 transactions for 400 adds.
+/// Fails with every refused add sent again at once: 1,088 transactions for 400 adds.
 async fn rivals_take_turns(backend: Backend) -> Result<()> {
     const PROGRAMS: usize = 4;
     const EACH: usize = 100;
@@ -535,7 +535,7 @@ async fn ids_come_once((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail with each block taken by itself: 50 writes for 100 numbers.
+/// Fails with each block taken by itself: 50 writes for 100 numbers.
 async fn ids_for_many_who_wait_are_one_write(backend: Backend) -> Result<()> {
     const TASKS: usize = 100;
     let alice = backend.participant().await?;
@@ -573,6 +573,6 @@ async fn a_block_whose_fate_is_unknown_is_skipped((alice, observer): Observed) -
     alice.proxy.expire_session().await?;
     alice.proxy.restore();
     let id = tokio::time::timeout(Duration::from_secs(120), next).await???;
-    assert_eq!(id, 21, "the block from 11 to 20 may have been anybody's");
+    assert_eq!(id, 21, "the block from 11 to 20 may belong to another client");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Who waits for whom, and what becomes of programs that wait for each other.
+//! Waits-for graphs, and programs that wait for each other.
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::graph::{Because, WaitGraph, deadlocks, unless_deadlocked};
@@ -95,7 +95,7 @@ async fn tasks_of_one_program_are_no_circle((alice, bob): Clients) -> Result<()>
     let held = lock(&alice, "a")?.acquire().await?;
     let wanted = lock(&bob, "a")?;
     let others = in_line(&bob, "a", 2, async move { wanted.acquire().await }).await?;
-    // Another handle: those of one handle stand in line within the program.
+    // Another handle, because tasks of one handle wait in the local queue.
     let wanted = lock(&alice, "a")?;
     let own = in_line(&alice, "a", 3, async move { wanted.acquire().await }).await?;
 

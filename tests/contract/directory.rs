@@ -18,7 +18,7 @@ contract!(directory);
 
 pub(crate) const BASE: &str = "/services";
 
-/// The list of a node that nobody may read.
+/// The access control list of a node that no client may read.
 pub(crate) fn hidden() -> Vec<Acl> {
     let all_else = Permissions::CREATE | Permissions::DELETE | Permissions::WRITE;
     Acl::world(all_else | Permissions::ADMIN)
@@ -93,7 +93,7 @@ async fn a_service_that_does_not_exist_is_watched(client: Client) -> Result<()> 
 
 /// TestServiceCacheRace: what came between the listing and the watch was missing.
 ///
-/// Seen to fail with what is told before the first snapshot passed over.
+/// Fails if changes before the first snapshot are skipped.
 async fn what_comes_while_it_opens_is_in_it((participant, writer): Observed) -> Result<()> {
     put_all(&writer, &["7", "8"]).await?;
     let proxy = &participant.proxy;
@@ -138,7 +138,7 @@ async fn each_kind_of_change_is_told(client: Client) -> Result<()> {
     assert_eq!(told(&update.changes), ["removed 9"]);
     assert!(Arc::ptr_eq(&update.instances, &directory.instances()));
 
-    // The same once more is no change.
+    // Writing the same data again is not a change.
     client.set_data(&web("7"), instance("7").weight(2).to_json(), None).await?;
     put_all(&client, &["last"]).await?;
     assert_eq!(told(&changes.next().await?.changes), ["added last"]);
@@ -176,7 +176,7 @@ fn unreadable(directory: &ServiceDirectory) -> Vec<String> {
 
 /// One node without the permission to read it ended the directory of all.
 ///
-/// Seen to fail without `skip_unreadable`.
+/// Fails without `skip_unreadable`.
 async fn what_may_not_be_read_is_named_and_concerns_nobody_else(
     (participant, writer): Observed,
 ) -> Result<()> {
@@ -198,7 +198,7 @@ async fn what_may_not_be_read_is_named_and_concerns_nobody_else(
     assert!(reason.contains("access control list"), "{reason}");
     assert_eq!((ids(&directory), directory.ended()), (vec!["9".into()], None));
 
-    // No event says so, and it comes in all the same; what is deleted is soon not named any more.
+    // There is no event, but the instance appears nevertheless. A deleted instance soon disappears.
     writer.set_acl(&web("8"), Acl::open(), None).await?;
     assert_eq!(told(&changes.next().await?.changes), ["added 8"]);
     writer.delete(&web("7"), None).await?;
@@ -209,7 +209,7 @@ async fn what_may_not_be_read_is_named_and_concerns_nobody_else(
     Ok(())
 }
 
-/// Seen to fail without the refusal: a directory of `/` opens.
+/// Fails without the refusal: a directory of `/` opens.
 async fn the_servers_own_is_no_base(backend: Backend) -> Result<()> {
     let client = crate::without_chroot(&backend).await?;
     for base in ["/", "/zookeeper", "/zookeeper/quota"] {

@@ -21,7 +21,7 @@ const STEP: &str = "/app/step";
 /// What no wait comes near unless it hangs.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Too short for anybody else to come.
+/// Too short for another party to come.
 const SHORT: Duration = Duration::from_millis(400);
 
 type Entering = JoinHandle<Result<Round, BarrierError>>;
@@ -166,7 +166,7 @@ async fn who_gives_up_has_not_entered((participant, other): Observed) -> Result<
     let alone = theirs.enter_timeout("b", SHORT).await;
     assert!(matches!(alone, Err(BarrierError::TimedOut { .. })), "{alone:?}");
 
-    // And who drops the call.
+    // Also after the call is dropped.
     let dropped = enter(&ours, "a");
     wait(&theirs, 1).await?;
     dropped.abort();
@@ -214,7 +214,7 @@ async fn who_comes_too_many_waits_for_the_next_round((one, two): Clients) -> Res
     Ok(())
 }
 
-/// An earlier life of a program, whose session has not ended, is no second party.
+/// An earlier run of a program, whose session has not ended, is not a second party.
 async fn a_name_counts_once((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (step(&one, 2)?, step(&two, 2)?);
     let first = enter(&ours, "a");
@@ -239,7 +239,7 @@ async fn it_is_said_who_is_missing((one, two): Clients) -> Result<()> {
         |client: &Client| DoubleBarrier::builder(client, STEP).names(["a", "b", "c"]).build();
     let (ours, theirs) = (declared(&one)?, declared(&two)?);
     let stranger = ours.enter("x").await.err().context("a stranger has entered")?;
-    assert_eq!(stranger.to_string(), "\"x\" is none of the parties of /app/step: a, b, c");
+    assert_eq!(stranger.to_string(), "\"x\" is not one of the parties of /app/step: a, b, c");
 
     let late = ours.enter_timeout("b", SHORT).await.err().context("it has entered alone")?;
     assert!(late.to_string().contains("in time: a, c missing"), "{late}");
@@ -273,7 +273,7 @@ async fn who_dies_inside_fails_the_round((participant, other): Observed) -> Resu
     let (a, b) = (a.await??, b.await??);
     participant.proxy.refuse();
     participant.proxy.expire_session().await?;
-    // Both are told, whoever has seen it.
+    // Both get the failure, whichever of them has noticed it.
     assert_eq!(tokio::time::timeout(LONG, a.failed()).await?, ["c"]);
     assert_eq!(tokio::time::timeout(LONG, b.failed()).await?, ["c"]);
     assert_eq!(a.died(), ["c"]);
@@ -301,7 +301,7 @@ async fn who_dies_inside_fails_the_round((participant, other): Observed) -> Resu
 
 async fn deaths_can_be_told_and_nothing_else((one, two): Clients) -> Result<()> {
     let told = |client: &Client| {
-        DoubleBarrier::builder(client, STEP).count(3).deaths(Deaths::AreTold).build()
+        DoubleBarrier::builder(client, STEP).count(3).deaths(Deaths::Report).build()
     };
     let (ours, theirs) = (told(&one)?, told(&two)?);
     let (a, b) = (enter(&ours, "a"), enter(&ours, "b"));
@@ -411,7 +411,7 @@ async fn bad_names_and_places_are_refused(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// Programs that do not agree on the parties do not come into one round, and are told.
+/// Programs that do not agree on the parties do not enter one round, and get an error.
 async fn who_waits_for_others_is_not_counted((one, two): Clients) -> Result<()> {
     let (two_parties, three_parties) = (step(&one, 2)?, step(&two, 3)?);
     let named = DoubleBarrier::builder(&two, STEP).names(["a", "d"]).build()?;
@@ -423,7 +423,8 @@ async fn who_waits_for_others_is_not_counted((one, two): Clients) -> Result<()> 
     assert_eq!((report.missing, report.others.len()), (Missing::Count(2), 2));
 
     let late = two_parties.enter_timeout("b", SHORT).await.err().context("it has entered")?;
-    let told = "1 missing. a, d waited there with another list or number of parties; it must";
+    let told =
+        "1 missing. a, d waited there with another list or number of parties; all programs must";
     assert!(late.to_string().contains(told), "{late}");
     let b = enter(&two_parties, "b");
     let c = two_parties.enter("c").await?;

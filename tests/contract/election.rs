@@ -30,7 +30,7 @@ async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
     Ok(tokio::time::timeout(LONG, leaders.next()).await.context("nothing changes")??)
 }
 
-/// The next leader, over changes that are told in between.
+/// Waits for the next leader, and skips other changes.
 async fn until(leaders: &mut Leaders, wanted: impl Fn(Option<&Leader>) -> bool) -> Result<()> {
     while !wanted(leaders.current()) {
         next(leaders).await?;
@@ -109,7 +109,7 @@ async fn a_hand_over_is_one_event_and_at_most_one_round_trip(backend: Backend) -
         let lists = after.iter().filter(|p| **p == Passed::Request(OpCode::GetChildren2)).count();
         assert!(lists <= 1, "{passed:?}");
         for (other, _) in &waiting {
-            assert_eq!(other.proxy.events(), [], "nobody else is woken");
+            assert_eq!(other.proxy.events(), [], "no other candidate is woken");
         }
         led.push(next);
     }
@@ -149,7 +149,7 @@ async fn observers_see_each_leader_and_its_value((alice, bob): Pair) -> Result<(
     leadership.proclaim("10.0.0.2").await?;
     until(&mut leaders, is("alice", Some("10.0.0.2"))).await?;
 
-    // The value was alice's: bob has none until he proclaims one.
+    // The value belonged to alice. Bob's leadership does not have a value until he proclaims one.
     let second = election(&bob, "bob")?;
     let waiting = tokio::spawn(async move { second.campaign().await });
     children_reach(&alice.observer().await?, leadership.path(), 2).await?;
@@ -170,7 +170,7 @@ async fn an_observer_is_told_that_nobody_leads((alice, bob): Pair) -> Result<()>
     first.resign().await?;
     assert_eq!(next(&mut leaders).await?, None);
 
-    // What she proclaimed when she led before is nothing that she says now.
+    // The value of her earlier leadership does not count for the new one.
     let again = election(&alice, "alice")?.campaign().await?;
     let leader = next(&mut leaders).await?.context("alice leads again")?;
     assert!(leader.token > token && leader.value.is_none(), "{leader:?}");
@@ -217,7 +217,7 @@ async fn a_change_of_leader_is_one_event_and_one_read_for_each_observer(
 
 /// An observer remembers the candidates, and looked for each that had left, one round trip after the other.
 ///
-/// Seen to fail without the bound: 31 reads.
+/// Fails without the bound: 31 reads.
 async fn an_observer_does_not_look_for_each_that_has_gone(backend: Backend) -> Result<()> {
     const GONE: usize = 30;
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -245,7 +245,7 @@ async fn an_observer_does_not_look_for_each_that_has_gone(backend: Backend) -> R
     Ok(())
 }
 
-/// Seen to fail with the value written without a check of the own node.
+/// Fails with the value written without a check of the own node.
 async fn a_deposed_leader_proclaims_nothing((alice, bob): Pair) -> Result<()> {
     let old = election(&alice, "alice")?.campaign().await?;
     old.proclaim("old").await?;
@@ -325,7 +325,7 @@ async fn foreign_candidates_are_named(alice: Participant) -> Result<()> {
 
 /// A node like a candidate's that no session's end deletes, as one that was created by hand.
 ///
-/// Seen to fail without the look at its owner: it was shown as the leader.
+/// Fails without the look at its owner: it was shown as the leader.
 async fn a_first_node_that_is_not_ephemeral_is_no_leader(alice: Participant) -> Result<()> {
     let path = ZnodePath::new(&format!("{ELECTION}/_c_by-hand-latch-0000000000"))?;
     alice.client.ensure(&path, CreateMode::Persistent).await?;
@@ -343,13 +343,13 @@ async fn a_first_node_that_is_not_ephemeral_is_no_leader(alice: Participant) -> 
 
 /// It does not want to acquire anything.
 ///
-/// Seen to fail with the errors of an acquire.
+/// Fails with the errors of an acquire.
 async fn an_observer_says_what_it_cannot_see(alice: Participant) -> Result<()> {
     let election = election(&alice, "alice")?;
     let mut leaders = election.observe().await?;
     let stranger = ZnodePath::new(&format!("{ELECTION}/stranger"))?;
     alice.client.ensure(&stranger, CreateMode::Persistent).await?;
-    let foreign = leaders.next().await.err().context("a stranger stands in the line")?;
+    let foreign = leaders.next().await.err().context("a foreign node is in the queue")?;
     alice.client.close().await;
     let closed = leaders.next().await.err().context("the client is closed")?;
     let first = election.observe().await.err().context("the client is closed")?;

@@ -1,7 +1,7 @@
 //! What went wrong in the elections of other libraries, told again of ours, on every server.
 //!
-//! Each test names the test of Curator's, or the report, that its story is from. What an election shares
-//! with every lock is in `exclusive_faults.rs`; here it is told with `Election::lead` and observers.
+//! Each test names the Curator test or the report that it is based on. Faults that an election shares
+//! with every lock are in `exclusive_faults.rs`; here they are tested with `Election::lead` and observers.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    AcquireError, Client, Election, ErrorCode, FencingToken, Leader, Leaders, Leadership,
-    LossReason, State, ZnodePath,
+    AcquireError, Client, Election, ErrorCode, FencingToken, HolderState, Leader, Leaders,
+    Leadership, LossReason, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -91,7 +91,7 @@ impl Candidate {
         Self { led, task }
     }
 
-    /// One that nobody counts for.
+    /// A candidate whose runs are not counted.
     fn of(participant: &Participant, id: &str) -> Result<Self> {
         Ok(Self::start(election(participant, id)?, &Arc::default()))
     }
@@ -119,14 +119,14 @@ fn works_without_it() -> Infallible {
     panic!("it works without the leadership")
 }
 
-/// Waits until so many stand in line.
+/// Waits until this many candidates are in the queue.
 async fn in_line(client: &Client, wanted: usize) -> Result<()> {
     let reached = tokio::time::timeout(LONG, children_reach(client, &path(), wanted)).await;
     reached.with_context(|| format!("there are not {wanted} in line"))?
 }
 
-/// Returns when a candidate in line has seen its place, and leads if that is the first one: what it asked for
-/// is answered before the first sync, and it goes on before the second.
+/// Returns when a candidate in the queue has seen its place, and leads if that is the first one: its requests
+/// are answered before the first sync, and it makes progress before the second.
 async fn sees_its_place(participant: &Participant) -> Result<()> {
     participant.client.sync(&path()).await?;
     participant.client.sync(&path()).await?;
@@ -140,7 +140,7 @@ async fn next(leaders: &mut Leaders) -> Result<Option<Leader>> {
 /// TestLeaderLatch.testSessionInterruptionDoNotCauseBrainSplit: the node of the session that had ended was
 /// taken for the own one, and two led.
 ///
-/// Seen to fail with every candidate let to lead at once, and with the session left out of `judge`.
+/// Fails with every candidate let to lead at once, and with the session left out of `judge`.
 async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -154,7 +154,7 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(
     let first_token = old.token();
     drop(old);
     let new = second.term(1).await?;
-    // The first one stands in line again, behind the second.
+    // The first one is in the queue again, behind the second.
     in_line(&alice.observer().await?, 2).await?;
     sees_its_place(&alice).await?;
     assert_eq!((first.times(), new.is_held()), (1, true));
@@ -165,9 +165,9 @@ async fn a_leader_whose_session_ends_does_not_lead_beside_the_next(
     Ok(())
 }
 
-/// TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader: nobody led any more.
+/// TestLeaderSelector.testKillSessionThenCloseShouldElectNewLeader: the election had no leader any more.
 ///
-/// Seen to fail with a closed client taken for something that passes: `lead` does not end.
+/// Fails with a closed client taken for something that passes: `lead` does not end.
 async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -184,10 +184,10 @@ async fn a_leader_that_is_closed_after_its_session_leaves_the_place_to_another(
     in_line(&bob.client, 1).await
 }
 
-/// TestLeaderLatch.testWatchedNodeDeletedOnReconnect: the node that was watched went while its watcher had
-/// no connection, and nobody led.
+/// TestLeaderLatch.testWatchedNodeDeletedOnReconnect: the watched node was deleted while its watcher was
+/// disconnected, and the election had no leader.
 ///
-/// Seen to fail with no watch set again on the next connection.
+/// Fails with no watch set again on the next connection.
 async fn one_whose_predecessor_goes_while_it_is_cut_off_leads((alice, bob): Pair) -> Result<()> {
     let leadership = election(&alice, "alice")?.campaign().await?;
     let mut second = Candidate::of(&bob, "bob")?;
@@ -204,7 +204,7 @@ async fn one_whose_predecessor_goes_while_it_is_cut_off_leads((alice, bob): Pair
 /// TestLeaderLatch.testResettingOfLeadershipAfterConcurrentLeadershipChange (CURATOR-644): both made new
 /// nodes at once, and each passed the other.
 ///
-/// Seen to fail with every candidate let to lead at once.
+/// Fails with every candidate let to lead at once.
 async fn those_whose_sessions_end_together_lead_one_after_the_other(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -219,7 +219,7 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
         let (one, other) = tokio::join!(alice.proxy.expire_session(), bob.proxy.expire_session());
         one.and(other)?;
 
-        // Both stand in line again, and whichever is first leads alone.
+        // Both are in the queue again, and only the first one leads.
         in_line(&observer, 2).await?;
         sees_its_place(&alice).await?;
         sees_its_place(&bob).await?;
@@ -234,7 +234,7 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(LONG, leads).await.context("nobody leads")?;
+        tokio::time::timeout(LONG, leads).await.context("no candidate leads")?;
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn those_whose_sessions_end_together_lead_one_after_the_other(
 /// TestLeaderLatch.testLeadershipElectionWhenNodeDisappearsAfterChildrenAreRetrieved: the candidate waited
 /// for ever. Here, as it waits, and as it leads.
 ///
-/// Seen to fail without the watch on its own node as it waits, and with `lead` that does not stand again after
+/// Fails without the watch on its own node as it waits, and with `lead` that does not stand again after
 /// either loss.
 async fn one_whose_node_is_deleted_stands_again((alice, bob): Pair) -> Result<()> {
     let observer = alice.observer().await?;
@@ -269,9 +269,9 @@ async fn one_whose_node_is_deleted_stands_again((alice, bob): Pair) -> Result<()
 }
 
 /// TestLeaderLatch.testGetChildrenHitsNoNode (CURATOR-724): the node above the candidates was gone, and
-/// nobody led until the program was started again.
+/// no candidate led until the program was restarted.
 ///
-/// Seen to fail with the nodes above made once only, and with an observer to whom a missing node is an error.
+/// Fails if the parent nodes are created only once, and if a missing node is an error for the observer.
 async fn an_election_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<()> {
     let observer = alice.observer().await?;
     let mut candidate = Candidate::of(&alice, "alice")?;
@@ -312,7 +312,7 @@ async fn delete_election(client: &Client) -> Result<()> {
         }
         match client.delete(&path(), None).await {
             Ok(()) => return Ok(()),
-            // A candidate that is told comes back at once, perhaps into a node that is about to go.
+            // A candidate that notices the deletion returns at once, perhaps into a node that is about to be deleted.
             Err(error) if error.code() == Some(ErrorCode::NotEmpty) => {}
             Err(error) => return Err(error.into()),
         }
@@ -321,7 +321,7 @@ async fn delete_election(client: &Client) -> Result<()> {
 
 /// The same race to the letter: the node is gone when the candidate lists the queue that it has entered.
 ///
-/// Seen to fail with `NoNode` for the list taken for a refusal: `lead` ends.
+/// Fails with `NoNode` for the list taken for a refusal: `lead` ends.
 async fn one_whose_election_is_deleted_as_it_enters_stands_again(alice: Participant) -> Result<()> {
     election(&alice, "alice")?.campaign().await?.resign().await?;
     alice.proxy.refuse_next(OpCode::GetChildren2, ErrorCode::NoNode, 1);
@@ -330,9 +330,9 @@ async fn one_whose_election_is_deleted_as_it_enters_stands_again(alice: Particip
     in_line(&alice.observer().await?, 1).await
 }
 
-/// TestLeaderLatch.testCorrectWatching: who watched the one that left must watch the one before it.
+/// TestLeaderLatch.testCorrectWatching: the candidate that watched the leaving one must watch the one before it.
 ///
-/// Seen to fail with a candidate that leads when the one that it watches has left.
+/// Fails with a candidate that leads when the one that it watches has left.
 async fn one_that_leaves_the_middle_of_the_line_changes_no_leader(backend: Backend) -> Result<()> {
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
     let carol = backend.participant().await?;
@@ -353,7 +353,7 @@ async fn one_that_leaves_the_middle_of_the_line_changes_no_leader(backend: Backe
         told.is_some_and(|told| reads(&passed[told..]) >= 1)
     };
     carol.proxy.passes(watches_again).await;
-    assert_eq!((last.times(), leadership.state()), (0, State::Held));
+    assert_eq!((last.times(), leadership.state()), (0, HolderState::Held));
     assert_eq!(leaders.current().map(|leader| leader.id.as_str()), Some("alice"));
     assert_eq!(carol.proxy.events().len(), 1, "of the one that has left");
     let token = leadership.token();
@@ -367,9 +367,9 @@ fn reads(passed: &[Passed]) -> usize {
 }
 
 /// TestLeaderLatch.testCreateDeleteRace, TestLeaderSelector.testRaceAtStateChanged: a candidate that ended
-/// in the middle of a step left its node, and kept everybody out.
+/// in the middle of a step left its node behind, and blocked all others.
 ///
-/// Seen to fail without the deletion in `Contender::drop`, and without that of a leadership that is dropped.
+/// Fails without the deletion in `Contender::drop`, and without that of a leadership that is dropped.
 async fn leading_that_is_dropped_leaves_no_candidate((alice, bob): Pair) -> Result<()> {
     let observer = alice.observer().await?;
     election(&bob, "bob")?.campaign().await?.resign().await?;
@@ -382,7 +382,7 @@ async fn leading_that_is_dropped_leaves_no_candidate((alice, bob): Pair) -> Resu
     alice.proxy.restore();
     in_line(&observer, 0).await?;
 
-    // As it leads, and as it is told that its session has ended.
+    // While it leads, and when it learns that its session has ended.
     let mut leading = Candidate::of(&alice, "alice")?;
     leading.term(1).await?;
     leading.task.abort();
@@ -399,7 +399,7 @@ async fn leading_that_is_dropped_leaves_no_candidate((alice, bob): Pair) -> Resu
 
 /// TestLeaderSelector.testInterruptLeadershipWithRequeue: one that was interrupted was not in line any more.
 ///
-/// Seen to fail with every candidate let to lead at once, and without the resignation after the work.
+/// Fails with every candidate let to lead at once, and without the resignation after the work.
 async fn one_that_is_asked_to_leave_leads_again_after_the_others((alice, bob): Pair) -> Result<()> {
     let observer = alice.observer().await?;
     let terms = Mutex::new(Vec::new());
@@ -453,7 +453,7 @@ async fn one_that_is_asked_to_leave_leads_again_after_the_others((alice, bob): P
 /// FLINK-10052: each lost connection began the leader's work anew, and with it all jobs of the cluster.
 /// LeaderSelector's flappingTest: leaders that came and went with their connections.
 ///
-/// Seen to fail with the work dropped as soon as there is no connection.
+/// Fails if the work is dropped as soon as the connection is lost.
 async fn lost_connections_do_not_begin_the_work_anew((alice, bob): Pair) -> Result<()> {
     let mut first = Candidate::of(&alice, "alice")?;
     let term = first.term(1).await?;
@@ -469,7 +469,7 @@ async fn lost_connections_do_not_begin_the_work_anew((alice, bob): Pair) -> Resu
     term.leadership.upgrade().context("its work was dropped")?.verify().await?;
     assert_eq!((first.times(), second.times()), (1, 0));
     let (names, _) = bob.client.children(&path()).await?;
-    assert_eq!(names.len(), 2, "and nobody made a new node");
+    assert_eq!(names.len(), 2, "and no new node was created");
     Ok(())
 }
 
@@ -480,7 +480,7 @@ fn riding(alice: &Participant, longest: Duration) -> Result<(Candidate, Arc<Atom
     Ok((Candidate::start(builder.build()?, &steps), steps))
 }
 
-/// Seen to fail with the work dropped at each deadline, and with work that is polled in jeopardy.
+/// Fails with the work dropped at each deadline, and with work that is polled in jeopardy.
 async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let (mut first, steps) = riding(&alice, LONG)?;
@@ -492,7 +492,7 @@ async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
     leadership.jeopardy().await?;
     let before = steps.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (State::Jeopardy, before));
+    assert_eq!((leadership.state(), steps.load(Ordering::SeqCst)), (HolderState::Jeopardy, before));
     alice.proxy.restore();
     leadership.held_again().await?;
     let goes_on = async {
@@ -501,12 +501,12 @@ async fn work_that_rides_out_an_outage_goes_on(backend: Backend) -> Result<()> {
         }
     };
     tokio::time::timeout(LONG, goes_on).await.context("its work does not go on")?;
-    assert_eq!((first.times(), second.times()), (1, 0), "nobody has led anew");
+    assert_eq!((first.times(), second.times()), (1, 0), "no new leadership has started");
     leadership.verify().await?;
     Ok(())
 }
 
-/// Seen to fail without the limit, and with `lead` that does not stand again after the loss.
+/// Fails without the limit, and with `lead` that does not stand again after the loss.
 async fn work_that_rides_out_too_little_is_begun_anew(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let (mut candidate, _) = riding(&alice, Duration::from_millis(50))?;

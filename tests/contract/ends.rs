@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lockkeeper::revoke::revoke_within;
 use lockkeeper::{
-    Client, Election, ExclusiveNode, Group, Instance, Leadership, Locks, LossReason, MultiLock,
-    Mutex, Names, Notify, Owner, Partitions, Pool, Presence, Publication, Queue, ReentrantMutex,
-    Registration, RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared, State, TreeCache,
-    WorkerIds, ZnodePath, blocking,
+    Client, Election, ExclusiveNode, Group, HolderState, Instance, Leadership, Locks, LossReason,
+    MultiLock, Mutex, Names, Notify, Owner, Partitions, Pool, Presence, Publication, Queue,
+    ReentrantMutex, Registration, RwLock, Semaphore, SemaphoreProfile, ServiceDirectory, Shared,
+    TreeCache, WorkerIds, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use tokio::runtime::Runtime;
@@ -55,8 +55,8 @@ impl Waits {
             match tokio::time::timeout(HANGS, wait).await {
                 Ok(ended) => {
                     let ended = ended?;
-                    // `ClientClosed` in errors about locks, and `Closed` in those of requests. What goes on by
-                    // itself has stopped with the runtime.
+                    // `ClientClosed` in errors about locks, and `Closed` in those of requests. Background tasks have
+                    // stopped with the runtime.
                     if !["Closed", "Stopped {", "AuthFailed"].iter().any(|why| ended.contains(why))
                     {
                         wrong.push(format!("{name}: {ended}"));
@@ -210,7 +210,7 @@ async fn waiting_to_lead(
     let mut leaders = observed.observe().await?;
     waits.add("Leaders", async move { leaders.next().await });
 
-    // The work keeps its leadership where nobody drops it.
+    // The work keeps its leadership until it is dropped.
     for (path, longest) in [("/ends/leads", None), ("/ends/rides-out", Some(LONG))] {
         let election = Election::builder(client, path);
         let election = longest.map_or(election.clone(), |longest| election.ride_out(longest));
@@ -361,7 +361,7 @@ async fn waits_of_threads_end_when_their_client_is_closed(backend: Backend) -> R
     client.close().await;
     for _ in 0..3 {
         let ended = tokio::time::timeout(HANGS, tells.recv()).await.context("a thread waits")?;
-        let (name, ended) = ended.context("each is told")?;
+        let (name, ended) = ended.context("each call ends")?;
         assert!(ended.contains("Closed"), "{name}: {ended}");
     }
     Ok(())
@@ -375,7 +375,7 @@ async fn a_wait_for_releases_ends_when_the_client_is_closed(alice: Participant) 
     alice.client.close().await;
     in_time(waiting).await??;
     in_time(alice.client.close_when_released(LONG)).await??;
-    assert_eq!(guard.state(), State::Lost(LossReason::ClientClosed));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::ClientClosed));
     Ok(())
 }
 
@@ -385,7 +385,7 @@ async fn a_guard_is_lost_when_the_end_of_its_client_is_asked_for((alice, bob): P
     alice.proxy.hold_replies();
     let mut closing = Box::pin(alice.client.close());
     begun(&mut closing).await;
-    assert_eq!(guard.state(), State::Lost(LossReason::ClientClosed));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::ClientClosed));
     Mutex::new(&bob.client, "/ends/guard")?.acquire().await?.release().await?;
     alice.proxy.restore();
     in_time(closing).await?;
@@ -444,7 +444,7 @@ async fn leadership_ends_with_the_work((alice, bob): Pair) -> Result<()> {
     ends.send(()).expect("the work waits");
     assert_eq!(in_time(leadership.lost()).await?, LossReason::Released);
     assert!(!leadership.is_held() && leadership.proclaim("me").await.is_err());
-    // It may have been told a deadline, on which what still goes on under it may rely.
+    // The task may have read a deadline, and may still rely on it.
     assert!(!next.is_finished() && !led.is_finished(), "while the handle is kept");
     let token = leadership.token();
     drop(leadership);
@@ -461,9 +461,12 @@ async fn a_deadline_that_a_handle_was_told_holds_beyond_the_work(backend: Backen
     let deadline = leadership.deadline().context("it leads")?;
     ends.send(()).expect("the work waits");
     let next = in_time(next).await???;
-    assert!(alice.client.now() >= deadline, "the next one leads before a deadline that was told");
+    assert!(
+        alice.client.now() >= deadline,
+        "the next one leads before a deadline that was reported"
+    );
     assert_eq!(in_time(led).await???, 1, "the handle is kept");
-    assert_eq!(leadership.state(), State::Lost(LossReason::Released));
+    assert_eq!(leadership.state(), HolderState::Lost(LossReason::Released));
     assert!(next.token() > leadership.token());
     Ok(())
 }
@@ -473,7 +476,7 @@ async fn leadership_that_is_lost_ends_for_handles_that_are_kept(alice: Participa
     let Leader { leadership, ends, led } = leader(&alice.client).await?;
     alice.client.delete(leadership.node(), None).await?;
     assert_eq!(in_time(led).await???, 2, "in its second term");
-    assert_eq!(leadership.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(leadership.state(), HolderState::Lost(LossReason::NodeDeleted));
     drop(ends);
     children_reach(&alice.client, &ZnodePath::new(ELECTION)?, 0).await
 }
@@ -496,7 +499,7 @@ async fn a_lock_whose_own_check_failed_is_lost<L: Exclusive>(alice: Participant)
     let transaction = guard.transaction();
     alice.observer().await?.delete(guard.node(), None).await?;
     transaction.commit().await.expect_err("its node is gone");
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 
@@ -519,12 +522,12 @@ async fn a_guard_whose_own_check_failed_is_lost((alice, bob): Observed) -> Resul
     bob.delete(locks.guards()[1].node(), None).await?;
     permits.transaction().commit().await.expect_err("a permit is gone");
     locks.transaction().commit().await.expect_err("a lock is gone");
-    let lost = State::Lost(LossReason::NodeDeleted);
+    let lost = HolderState::Lost(LossReason::NodeDeleted);
     assert_eq!((permits.state(), locks.state()), (lost, lost));
     Ok(())
 }
 
-/// "Taken" is no answer for a program that asks again until it is not.
+/// "Taken" is not a useful result for a program that retries until the lock is free.
 async fn attempts_that_do_not_wait_tell_of_a_closed_client(participant: Participant) -> Result<()> {
     let client = &participant.client;
     let (mutex, reentrant) = (Mutex::new(client, "/m")?, ReentrantMutex::new(client, "/r")?);

@@ -100,7 +100,7 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: InLine>(
     assert_eq!(bob.proxy.events().len(), 1);
     bob.proxy.clear();
     guard.release().await?;
-    // The watch on the own node goes first, so that its deletion is no event.
+    // The watch on the own node is removed first, so that its deletion does not cause an event.
     assert_eq!(bob.proxy.requests(), [OpCode::RemoveWatches, OpCode::Delete]);
     assert_eq!(bob.proxy.events(), []);
     Ok(())
@@ -109,7 +109,7 @@ async fn a_wait_costs_one_more_round_trip_and_one_event<L: InLine>(
 /// The last in line remembered everyone before it, and when the closest one had gone, looked for
 /// each of the others, one round trip after the other: 999 of them for the thousandth.
 ///
-/// Seen to fail with `Standing::WaitOn` for one that was remembered: as many reads as were ahead.
+/// Fails with `Standing::WaitOn` for one that was remembered: as many reads as were ahead.
 async fn a_long_line_costs_one_listing_however_long_it_is<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
@@ -149,7 +149,7 @@ async fn try_acquire_does_not_wait_and_leaves_nothing<L: Exclusive>(
 
 /// L3: the clean-up ran on the deadline that had already passed, and did nothing.
 ///
-/// Seen to fail with the deletion taken out of `Contender::drop`.
+/// Fails with the deletion taken out of `Contender::drop`.
 async fn l3_a_timeout_leaves_nothing<L: Exclusive>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let result = lock_of::<L>(&bob)?.acquire_timeout(Duration::from_millis(50)).await;
@@ -173,7 +173,7 @@ async fn a_limit_of_nothing_takes_a_free_lock<L: Exclusive>((alice, bob): Pair) 
 
 /// L8: failed tries left their watches on the server.
 ///
-/// Seen to fail when a watcher that is dropped tells the server nothing (`Watches::remove`).
+/// Fails when a watcher that is dropped tells the server nothing (`Watches::remove`).
 async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
@@ -193,7 +193,7 @@ async fn l8_a_waiter_that_gives_up_leaves_no_watch<L: InLine>((alice, bob): Pair
 /// Those ahead give up from behind, so that the last one has another to wait for each time, long
 /// before its timeout. If that began anew, all of them would have left before it is over.
 ///
-/// Seen to fail with the timeout around `Contender::outwait` instead of the whole acquire.
+/// Fails with the timeout around `Contender::outwait` instead of the whole acquire.
 async fn l13_a_timeout_covers_the_whole_wait<L: InLine>(backend: Backend) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     const AHEAD: usize = 20;
@@ -233,7 +233,7 @@ async fn l12_two_handles_of_one_session_exclude_each_other<L: InLine>(
 
 /// L20: ownership by thread broke when tasks moved between threads.
 ///
-/// Seen to fail when only the thread that acquired may release: the node stays.
+/// Fails when only the thread that acquired may release: the node stays.
 async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
     alice: Participant,
 ) -> Result<()> {
@@ -246,7 +246,7 @@ async fn l20_a_guard_belongs_to_no_task_and_no_thread<L: Exclusive>(
 
 /// L22: dropping one clone of a lock handle released the lock for all.
 ///
-/// Seen to fail with a `Drop` of the handle that deletes the nodes: somebody else gets the lock.
+/// Fails with a `Drop` of the handle that deletes the nodes: another contender gets the lock.
 async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -261,7 +261,7 @@ async fn l22_dropping_a_clone_of_the_lock_releases_nothing<L: Exclusive>(
 
 /// L23: a foreign child blocked the queue or broke its order.
 ///
-/// Seen to fail when `WaitQueue::read` leaves out what it does not know: the lock is held.
+/// Fails when `WaitQueue::read` leaves out what it does not know: the lock is held.
 async fn l23_a_foreign_child_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let lock = lock_of::<L>(&alice)?;
     lock.acquire().await?.release().await?;
@@ -289,10 +289,10 @@ async fn a_check_that_is_refused_verifies_nothing<L: Exclusive>(alice: Participa
     Ok(())
 }
 
-/// The node of a lock below, used once and idle, kept the lock from everybody until a server removed
+/// Symptom: the node of an idle lock below blocked the lock for all contenders until a server removed
 /// it.
 ///
-/// Seen to fail with `idle::clear` that deletes nothing.
+/// Fails with `idle::clear` that deletes nothing.
 async fn an_idle_lock_below_is_removed<L: InLine>(alice: Participant) -> Result<()> {
     let below = Mutex::new(&alice.client, L::line().child("below")?.as_str())?;
     below.acquire().await?.release().await?;
@@ -315,7 +315,7 @@ async fn an_idle_lock_below_is_removed_after_a_lost_reply<L: InLine>(
     contenders::<L>(&alice, 0).await
 }
 
-/// One that somebody holds stays, and is named.
+/// A held one stays, and the error names it.
 async fn a_lock_below_in_use_is_refused_and_named<L: InLine>(alice: Participant) -> Result<()> {
     let line = L::line();
     for name in ["idle", "used"] {
@@ -357,7 +357,7 @@ async fn a_contender_that_is_not_ephemeral_is_refused_and_named<L: InLine>(
 
 /// L24: locks that are never used again left millions of empty nodes.
 ///
-/// Seen to fail with plain parents in `Profile::parents`.
+/// Fails with plain parents in `Profile::parents`.
 async fn l24_an_empty_lock_is_a_container<L: Exclusive>(alice: Participant) -> Result<()> {
     lock_of::<L>(&alice)?.acquire().await?.release().await?;
     let creates = alice.proxy.requests();
@@ -368,7 +368,7 @@ async fn l24_an_empty_lock_is_a_container<L: Exclusive>(alice: Participant) -> R
 
 /// L25: the release of one thread removed the watches of all others of the process.
 ///
-/// Seen to fail when `Watches::remove` ends the watch with any of its watchers: the other one is not
+/// Fails when `Watches::remove` ends the watch with any of its watchers: the other one is not
 /// told.
 async fn l25_a_waiter_that_gives_up_takes_no_watch_from_others<L: InLine>(
     (alice, bob): Pair,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, LossReason, Mutex, ReleaseError, SessionId, State,
+    AcquireError, Client, Contact, CreateMode, HolderState, LossReason, Mutex, ReleaseError,
+    SessionId,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -23,7 +24,7 @@ async fn l1_a_create_lost_on_its_way_leaves_one_node<L: Exclusive>(backend: Back
 
 /// L1, with the create done and only the reply lost: the client would wait behind itself.
 ///
-/// Seen to fail with `Contender::recover` making a new attempt at once: it waits for its first node.
+/// Fails with `Contender::recover` making a new attempt at once: it waits for its first node.
 async fn l1_a_create_whose_reply_is_lost_leaves_one_node<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -45,7 +46,7 @@ async fn lost_create<L: Exclusive>(backend: &Backend, loss: Loss) -> Result<()> 
 
 /// L2: an acquire that was cancelled during its create left an orphan.
 ///
-/// Seen to fail, as the two that follow, with the deletion taken out of `Contender::drop`.
+/// Fails, like the two tests that follow, with the deletion taken out of `Contender::drop`.
 async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing<L: Exclusive>(
     alice: Participant,
 ) -> Result<()> {
@@ -91,7 +92,7 @@ async fn l2_an_acquire_cancelled_while_waiting_leaves_nothing<L: Exclusive>(
 /// L4: after a reconnect the old session's node was adopted, and then vanished while "held". Here
 /// a node of its name is still there when the new session looks.
 ///
-/// Seen to fail with the comparison of sessions taken out of `Contender::recover`, or of
+/// Fails with the comparison of sessions taken out of `Contender::recover`, or of
 /// `CreateAttempt::find`: the acquire fails, as the grant compares them once more.
 async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
     (alice, observer): Observed,
@@ -134,7 +135,7 @@ async fn l4_a_node_of_an_expired_session_is_not_adopted<L: Exclusive>(
 /// L4, with the end of the session after the node was found: what is left of an idle lock has the line
 /// listed again. Symptom: the acquire failed with the end of a session that it had no place in yet.
 ///
-/// Seen to fail when `Contender::recover` takes the queue as it is, without `Contender::entered`.
+/// Fails when `Contender::recover` takes the queue as it is, without `Contender::entered`.
 async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: InLine>(
     alice: Participant,
 ) -> Result<()> {
@@ -164,15 +165,15 @@ async fn l4_a_session_that_ends_on_the_way_back_into_the_line_is_noticed<L: InLi
     contenders::<L>(&alice, 1).await
 }
 
-/// L5: a waiter's own session died, and it waited on, or was told that it held.
+/// L5: a waiter's own session expired, and it kept waiting, or counted as a holder.
 ///
-/// Seen to fail when lost watches are left out of `Contender::outwait`: it waits for ever.
+/// Fails when lost watches are left out of `Contender::outwait`: it waits for ever.
 async fn l5_a_waiter_whose_session_expires_gets_an_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
-    // One that has no answer to its create yet would just enter again.
+    // A contender whose create is still unanswered would just enter again.
     bob.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) > 0).await;
     bob.proxy.expire_session().await?;
     let error = waiting.await?.expect_err("its place in the line is gone");
@@ -184,9 +185,9 @@ async fn l5_a_waiter_whose_session_expires_gets_an_error<L: InLine>(
 }
 
 /// L5, with the end of the session before the waiter has its watches: its node is missing then, but
-/// nobody else has deleted it.
+/// no other client has deleted it.
 ///
-/// Seen to fail with `Contender::deleted` that does not compare the sessions.
+/// Fails with `Contender::deleted` that does not compare the sessions.
 async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -209,9 +210,9 @@ async fn l5_a_waiter_whose_session_expires_before_it_watches_gets_the_same_error
     contenders::<L>(&alice, 0).await
 }
 
-/// L5, with the node deleted by somebody else.
+/// L5, with the node deleted by another client.
 ///
-/// Seen to fail without watches on the own node: it waits for ever.
+/// Fails without watches on the own node: it waits for ever.
 async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -227,7 +228,7 @@ async fn l5_a_waiter_whose_node_is_deleted_gets_an_error<L: InLine>(
 
 /// L5, with the node of one that is not the next.
 ///
-/// Seen to fail without the late watch on the own node (`OwnWatch::Late`): it waits for ever.
+/// Fails without the late watch on the own node (`OwnWatch::Late`): it waits for ever.
 async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: InLine>(
     backend: Backend,
 ) -> Result<()> {
@@ -249,7 +250,7 @@ async fn l5_a_waiter_further_back_whose_node_is_deleted_gets_an_error<L: InLine>
 
 /// L6: the local state was cleared before the delete had succeeded, and the node stayed.
 ///
-/// Seen to fail with a plain delete in `Guard::begin_release`: the node stays.
+/// Fails with a plain delete in `Guard::begin_release`: the node stays.
 async fn l6_a_release_that_is_lost_is_tried_again<L: Exclusive>(alice: Participant) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     alice.proxy.lose_next(OpCode::Delete, Loss::BeforeRequest);
@@ -273,7 +274,7 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder<L: Exclusive>(
 
 /// L9: the predecessor disappears between the listing and the watch.
 ///
-/// Seen to fail when `Contender::watch` takes a missing node for one that is there: it waits for ever.
+/// Fails when `Contender::watch` takes a missing node for one that is there: it waits for ever.
 async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: InLine>(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -290,7 +291,7 @@ async fn l9_a_predecessor_that_leaves_before_the_watch_is_set<L: InLine>(
 
 /// L10: a reset on every reconnect made 2.6 million nodes in two hours.
 ///
-/// Seen to fail with an acquire that begins anew when the connection is lost: it makes new nodes.
+/// Fails with an acquire that begins anew when the connection is lost: it makes new nodes.
 async fn l10_reconnects_make_no_new_nodes<L: InLine>((alice, bob): Pair) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
@@ -329,7 +330,7 @@ async fn a_wait_survives_reconnects<L: Exclusive>((alice, bob): Pair) -> Result<
     Ok(())
 }
 
-/// Symptom: it said that the lock was not free, and whom to ask.
+/// Symptom: the error was that the lock was not free, with advice to look for its holder.
 async fn a_timeout_without_a_connection_says_so<L: Exclusive>(bob: Participant) -> Result<()> {
     let lock = lock_of::<L>(&bob)?;
     lock.acquire().await?.release().await?;
@@ -342,7 +343,7 @@ async fn a_timeout_without_a_connection_says_so<L: Exclusive>(bob: Participant) 
     Ok(())
 }
 
-/// Symptom: it was told that its session had expired, and to acquire again.
+/// Symptom: the error was that the session had expired, with the advice to acquire again.
 async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -359,8 +360,8 @@ async fn a_waiter_whose_client_is_closed_is_told_so<L: Exclusive>(
     Ok(())
 }
 
-/// Symptom: it was told that another client had deleted its node. A server tells of the deletion before it
-/// answers that it has closed the session.
+/// Symptom: the error was that another client had deleted the node. A server sends the event of the deletion before it
+/// replies that it has closed the session.
 async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(
     alice: Participant,
 ) -> Result<()> {
@@ -376,11 +377,11 @@ async fn a_holder_whose_client_is_closed_is_told_so<L: Exclusive>(
 
     let ((), reason) = tokio::join!(alice.client.close(), lost);
     assert_eq!(reason, LossReason::ClientClosed);
-    assert_eq!(guard.state(), State::Lost(LossReason::ClientClosed));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::ClientClosed));
     Ok(())
 }
 
-/// Symptom: a program that had been told of the loss hung in `release` for as long as the outage.
+/// Symptom: after a reported loss, a program hung in `release` for as long as the outage lasted.
 async fn a_lost_lock_is_released_without_waiting_for_a_server<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    Acl, AcquireError, Client, Contact, EnsureError, LeaseMode, LossReason, State, Status,
+    Acl, AcquireError, Client, Contact, EnsureError, HolderState, LeaseMode, LossReason, Status,
     VerifyError,
 };
 use lockkeeper_testkit::backend::{Backend, Participant};
@@ -33,7 +33,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
     let waiting = line_up::<L>(&bob, 2).await?;
     let guard = Arc::new(guard);
     let looking = Arc::clone(&guard);
-    // Whoever looks when the next one holds sees the loss, even if nobody has been told yet.
+    // When the next contender holds the lock, the state shows the loss, even if no event has arrived yet.
     let waiting = tokio::spawn(async move {
         let next = waiting.await??;
         anyhow::Ok((next, looking.state()))
@@ -41,7 +41,7 @@ async fn a_cut_off_holder_knows_before_the_next_one_holds<L: Exclusive>(
     alice.proxy.freeze();
     assert_eq!(guard.lost().await, LossReason::DeadlinePassed);
     let (next, seen) = waiting.await??;
-    assert_eq!(seen, State::Lost(LossReason::DeadlinePassed), "when the next one holds");
+    assert_eq!(seen, HolderState::Lost(LossReason::DeadlinePassed), "when the next one holds");
     assert!(next.token() > guard.token());
     Ok(())
 }
@@ -50,15 +50,15 @@ async fn a_holder_is_suspect_without_a_connection_and_sound_after_it<L: Exclusiv
     alice: Participant,
 ) -> Result<()> {
     let guard = lock_of::<L>(&alice)?.acquire().await?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     let mut status = alice.client.status();
     alice.proxy.refuse();
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
-    let State::Suspect { until } = guard.state() else { panic!("{:?}", guard.state()) };
+    let HolderState::Suspect { until } = guard.state() else { panic!("{:?}", guard.state()) };
     assert_eq!(guard.deadline(), Some(until));
     alice.proxy.restore();
     status.wait_for(|status| status.contact == Contact::Connected).await?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     guard.verify().await?;
     Ok(())
 }
@@ -72,7 +72,7 @@ async fn a_lock_lost_at_the_deadline_stays_lost<L: Exclusive>(backend: Backend) 
     alice.proxy.restore();
     alice.client.status().wait_for(|status| status.contact == Contact::Connected).await?;
     alice.client.transaction().check(&lockkeeper::ZnodePath::root(), None).commit().await.ok();
-    let lost = State::Lost(LossReason::DeadlinePassed);
+    let lost = HolderState::Lost(LossReason::DeadlinePassed);
     assert_eq!(guard.state(), lost);
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::DeadlinePassed)));
@@ -124,12 +124,12 @@ async fn a_deleted_holder_is_told<L: Exclusive>((alice, bob): Pair) -> Result<()
     bob.client.delete(guard.node(), None).await?;
     let verified = guard.verify().await;
     assert_eq!(verified, Err(VerifyError::Lost(LossReason::NodeDeleted)), "without waiting for it");
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 
-/// One check that was refused failed every heartbeat of its client: all that it held was lost, and the
-/// reason that was told was slow servers.
+/// Symptom: one refused check failed every heartbeat of its client. All locks of the client were lost, and the
+/// reported reason was slow servers.
 async fn a_node_that_may_not_be_checked_is_lost_and_no_other<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -153,10 +153,10 @@ async fn a_node_that_may_not_be_checked_is_lost_and_no_other<L: Exclusive>(
     Ok(())
 }
 
-/// The future that came first had the only watch on the node; when it was no longer polled, nobody
-/// was told of the deletion, as under a direct lease no heartbeat finds it.
+/// Symptom: the first future had the only watch on the node. When it was no longer polled, no future
+/// noticed the deletion, because a direct lease does not have heartbeats.
 ///
-/// Seen to fail with the watch locked for as long as somebody waits.
+/// Fails with the watch locked for the whole wait of a future.
 async fn a_loss_is_told_although_another_wait_is_not_polled<L: Exclusive>(
     backend: Backend,
 ) -> Result<()> {
@@ -240,7 +240,7 @@ async fn a_waiter_without_any_server_gets_an_error<L: Exclusive>(backend: Backen
     let _guard = lock_of::<L>(&alice)?.acquire().await?;
     let waiting = line_up::<L>(&bob, 2).await?;
     bob.proxy.refuse();
-    let error = waiting.await?.expect_err("there is no server");
+    let error = waiting.await?.expect_err("no server is reachable");
     assert!(matches!(error, AcquireError::Unreachable { .. }), "{error:?}");
     Ok(())
 }

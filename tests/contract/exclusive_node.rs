@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, CreateMode, EnsureError, ExclusiveNode, Guard, LossReason, Owner, ReleaseError,
-    State, TransactionError, VerifyError, ZnodePath,
+    AcquireError, CreateMode, EnsureError, ExclusiveNode, Guard, HolderState, LossReason, Owner,
+    ReleaseError, TransactionError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -121,7 +121,7 @@ async fn a_release_wakes_every_waiter(backend: Backend) -> Result<()> {
     guard.release().await?;
     let mut expected = WAITERS;
     for left in (0..WAITERS).rev() {
-        let guard = waiting.join_next().await.expect("somebody is left")??;
+        let guard = waiting.join_next().await.expect("a waiter is left")??;
         // All others have come too late, and watch again.
         expected += left;
         while looks() < expected {
@@ -140,9 +140,9 @@ async fn l1_a_create_lost_on_its_way_makes_one_node(backend: Backend) -> Result<
     lost_create(&backend, Loss::BeforeRequest).await
 }
 
-/// L1, with only the reply lost: who holds is told by the data and the session of the node.
+/// L1, with only the reply lost: the data and the session of the node identify the holder.
 ///
-/// Seen to fail with the look and the deletion left out: it waits for its own node.
+/// Fails with the look and the deletion left out: it waits for its own node.
 async fn l1_a_create_whose_reply_is_lost_makes_one_node(backend: Backend) -> Result<()> {
     lost_create(&backend, Loss::BeforeReply).await
 }
@@ -158,7 +158,7 @@ async fn lost_create(backend: &Backend, loss: Loss) -> Result<()> {
     exists(&alice, 0).await
 }
 
-/// L2. Seen to fail with `CreateAttempt::drop` empty.
+/// L2. Fails with `CreateAttempt::drop` empty.
 async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(
     alice: Participant,
 ) -> Result<()> {
@@ -176,7 +176,7 @@ async fn l2_an_acquire_cancelled_during_its_create_leaves_nothing(
 /// L2: the create waits for a connection, and so does the deletion that looks for its node. It
 /// must not go first.
 ///
-/// Seen to fail when a new connection begins with all deletes: the node stays.
+/// Fails when a new connection begins with all deletes: the node stays.
 async fn l2_an_acquire_cancelled_before_its_create_was_sent_leaves_nothing(
     alice: Participant,
 ) -> Result<()> {
@@ -220,7 +220,7 @@ async fn l6_a_release_that_is_lost_is_tried_again(alice: Participant) -> Result<
 /// L7: the name is used again, so that a deletion that is sent a second time would hit the next
 /// holder.
 ///
-/// Seen to fail with the look left out: the next holder's node is gone.
+/// Fails with the look left out: the next holder's node is gone.
 async fn l7_a_release_tried_again_does_not_touch_the_next_holder((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     let waiting = wait_behind(&bob, node(&bob)?).await;
@@ -232,7 +232,7 @@ async fn l7_a_release_tried_again_does_not_touch_the_next_holder((alice, bob): P
     Ok(())
 }
 
-/// L7, with the holder's node deleted by somebody else before.
+/// L7, after another client has deleted the holder's node.
 async fn l7_a_release_does_not_touch_a_holder_that_came_by_force((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     bob.client.delete(&lock_path(), None).await?;
@@ -242,7 +242,7 @@ async fn l7_a_release_does_not_touch_a_holder_that_came_by_force((alice, bob): P
     Ok(())
 }
 
-/// L12. Seen to fail with one table of entries for all owners.
+/// L12. Fails with one table of entries for all owners.
 async fn l12_two_owners_of_one_session_exclude_each_other(alice: Participant) -> Result<()> {
     let owners = [Owner::new("alice"), Owner::new("alice")];
     let [first, second] =
@@ -267,7 +267,7 @@ async fn next_holder(participant: &Participant) -> Result<lockkeeper::ExclusiveG
 
 /// How a lock stands for a holder that waits for nothing: as soon as a loss is known, and after three
 /// heartbeats at the latest.
-pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -> State {
+pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -> HolderState {
     participant.proxy.clear();
     let beats = |passed: &[Passed]| {
         passed.iter().filter(|p| **p == Passed::Reply(OpCode::Multi)).count() >= 3
@@ -283,7 +283,7 @@ pub(crate) async fn after_heartbeats(participant: &Participant, guard: &Guard) -
 /// Another client deleted the node, and the next holder made one at the same path: both held the lock
 /// for as long as their sessions lived, as the heartbeats of the first one found a node.
 ///
-/// Seen to fail with heartbeats that check the path alone.
+/// Fails with heartbeats that check the path alone.
 async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
     backend: Backend,
 ) -> Result<()> {
@@ -291,7 +291,7 @@ async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
     let guard = node(&alice)?.acquire().await?;
     let next = next_holder(&bob).await?;
     let lost = LossReason::NodeDeleted;
-    assert_eq!(after_heartbeats(&alice, &guard).await, State::Lost(lost));
+    assert_eq!(after_heartbeats(&alice, &guard).await, HolderState::Lost(lost));
     assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Lost(lost)));
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(lost)));
     next.verify().await?;
@@ -299,7 +299,7 @@ async fn a_holder_that_only_asks_for_its_state_is_told_of_the_next_one(
     Ok(())
 }
 
-/// Seen to fail with a `verify` that checks the path alone.
+/// Fails with a `verify` that checks the path alone.
 async fn verify_tells_a_holder_of_the_next_one((alice, bob): Pair) -> Result<()> {
     let guard = node(&alice)?.acquire().await?;
     alice.proxy.clear();
@@ -313,7 +313,7 @@ async fn verify_tells_a_holder_of_the_next_one((alice, bob): Pair) -> Result<()>
 
 /// The check in front of it finds the node of the next holder, at the same path.
 ///
-/// Seen to fail with a transaction that does not depend on what its holder knows: it is applied.
+/// Fails with a transaction that does not depend on what its holder knows: it is applied.
 async fn a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -322,7 +322,7 @@ async fn a_transaction_of_a_holder_that_knows_of_its_loss_is_not_sent(
     let guard = node(&alice)?.acquire().await?;
     guard.transaction().set_data(&data, "by alice", None).commit().await?;
     let next = next_holder(&bob).await?;
-    assert!(guard.verify().await.is_err(), "somebody else's");
+    assert!(guard.verify().await.is_err(), "the node belongs to another holder");
 
     for transaction in [guard.transaction(), guard.transaction().in_session(guard.session())] {
         let late = transaction.set_data(&data, "late", None).commit().await;
@@ -349,7 +349,7 @@ async fn a_waiter_goes_on_when_its_session_expires((alice, bob): Pair) -> Result
 
 /// Other programs may make a plain node, and delete it when they are done.
 ///
-/// Seen to fail when such a node is refused.
+/// Fails when such a node is refused.
 async fn a_node_that_is_not_ephemeral_is_waited_for(alice: Participant) -> Result<()> {
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
     assert!(node(&alice)?.try_acquire().await?.is_none(), "it is taken");

@@ -1,4 +1,4 @@
-//! Groups: members that are there and come back, and views that everybody names alike.
+//! Groups: members that join and return, and views that have the same name for all watchers.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn ids(members: impl Iterator<Item = Member>) -> Vec<String> {
     members.map(|member| member.id).collect()
 }
 
-/// What happened, and to whom.
+/// The events, with the members.
 fn told(changes: &[MemberChange]) -> Vec<String> {
     let tell = |change: &MemberChange| match change {
         MemberChange::Joined(member) => format!("joined {}", member.id),
@@ -91,7 +91,7 @@ async fn members_see_each_other_come_and_go((alice, bob): Clients) -> Result<()>
 
 /// Everybody finds the same name by another way: told of each change, or looking for the first time.
 ///
-/// Seen to fail with the newest token for the name.
+/// Fails with the newest token for the name.
 async fn equal_names_of_views_name_equal_members((alice, bob): Clients) -> Result<()> {
     let members = group(&alice)?.watch().await?;
     let (mut joined, mut last) = (Vec::<Membership>::new(), members.view_id());
@@ -127,7 +127,7 @@ async fn a_view_of_a_group_that_is_not_there_is_empty(client: Client) -> Result<
     Ok(())
 }
 
-/// As a server does with a container that nobody uses.
+/// Like a server that deletes an unused container.
 async fn a_group_that_is_deleted_has_larger_names_afterwards(client: Client) -> Result<()> {
     let members = group(&client)?.watch().await?;
     let mut last = members.view_id();
@@ -225,7 +225,7 @@ async fn what_is_too_large_is_named(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail without the refusal.
+/// Fails without the refusal.
 async fn the_servers_own_is_no_group(backend: Backend) -> Result<()> {
     let client = crate::without_chroot(&backend).await?;
     for reserved in ["/", "/zookeeper", "/zookeeper/quota"] {
@@ -290,7 +290,7 @@ async fn an_earlier_life_is_replaced_without_a_gap((earlier, later): Clients) ->
     Ok(())
 }
 
-/// Seen to fail with every child taken for a member.
+/// Fails with every child taken for a member.
 async fn foreign_nodes_are_named_and_everyone_else_goes_on((alice, bob): Clients) -> Result<()> {
     let member = group(&alice)?.join("alice", "").await?;
     let members = group(&bob)?.watch().await?;
@@ -311,7 +311,7 @@ async fn foreign_nodes_are_named_and_everyone_else_goes_on((alice, bob): Clients
     let mut expected = vec![lasting.clone(), theirs.node().clone()];
     expected.sort_by_key(ToString::to_string);
     assert_eq!(foreign, expected);
-    // It is they who are foreign there.
+    // The other nodes are foreign there.
     let seen = party.watch().await?.view();
     assert_eq!((ids(seen.members()), seen.foreign().len()), (vec!["x".to_owned()], 2));
 
@@ -327,7 +327,7 @@ async fn foreign_nodes_are_named_and_everyone_else_goes_on((alice, bob): Clients
     Ok(())
 }
 
-/// Seen to fail without `skip_unreadable`.
+/// Fails without `skip_unreadable`.
 async fn a_node_that_may_not_be_read_is_named_and_everyone_else_goes_on(
     backend: Backend,
 ) -> Result<()> {
@@ -373,7 +373,7 @@ async fn members_are_named_as_curator_and_kazoo_name_them(client: Client) -> Res
     let told = join(GroupLayout::KazooShallowParty, "told").await?;
     assert_eq!(data(&told).await?, "told");
     let refused = join(GroupLayout::KazooParty, "told").await.err().map(|error| error.to_string());
-    assert!(refused.is_some_and(|error| error.contains("no room")));
+    assert!(refused.is_some_and(|error| error.contains("cannot have other data")));
     Ok(())
 }
 
@@ -446,9 +446,9 @@ async fn watching_costs_a_listing_and_a_read_for_each_member((alice, bob): Obser
     Ok(())
 }
 
-/// Each watcher is told once, reads one node, and lists nothing.
+/// Each watcher gets one event, reads one node, and does not list the group.
 ///
-/// Seen to fail with a presence that writes its node twice.
+/// Fails with a presence that writes its node twice.
 async fn with_a_thousand_members_a_change_is_one_event_and_one_read(
     backend: Backend,
 ) -> Result<()> {

@@ -39,7 +39,7 @@ async fn participants(backend: &Backend, number: usize) -> Result<Vec<Participan
     Ok(participants)
 }
 
-/// Waits until everybody has the answers to this many watched reads, and so waits.
+/// Waits until each participant has the replies to this many watched reads, and therefore waits.
 async fn settled(participants: &[Participant], reads: usize) {
     for participant in participants {
         participant.proxy.passes(|passed| replies(passed, OpCode::GetData) == reads).await;
@@ -113,7 +113,7 @@ async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
     while let Some(guard) = reading.join_next().await {
         guards.push(guard??);
     }
-    assert_eq!(events(&readers), WAITERS, "all of them hold now, and each was told once");
+    assert_eq!(events(&readers), WAITERS, "all of them hold now, and each got one event");
     assert_eq!(bob.proxy.events(), []);
 
     // In order of arrival, the last one is the one that the writer watches.
@@ -127,7 +127,7 @@ async fn a_run_of_readers_wakes_once_and_wakes_the_writer_once() -> Result<()> {
     Ok(())
 }
 
-/// Waits until each of these has been told of something.
+/// Waits until each of these has received an event.
 async fn all_are_told(participants: &[Participant]) {
     for participant in participants {
         let told = |passed: &[Passed]| passed.iter().any(|p| matches!(p, Passed::Event(..)));
@@ -135,7 +135,7 @@ async fn all_are_told(participants: &[Participant]) {
     }
 }
 
-/// What the fair locks are for: here everybody waits for the same node.
+/// The reason for fair locks: here all contenders wait for the same node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_an_exclusive_node_wakes_all_of_a_thousand() -> Result<()> {
     let _room = CROWDS.acquire().await?;
@@ -156,7 +156,7 @@ async fn a_release_of_an_exclusive_node_wakes_all_of_a_thousand() -> Result<()> 
     Ok(())
 }
 
-/// The first lock that one thinks of: numbered nodes, and everybody watches the whole line.
+/// The naive lock: numbered nodes, and each contender watches the whole queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_of_the_naive_lock_wakes_all_of_a_thousand() -> Result<()> {
     let _room = CROWDS.acquire().await?;
@@ -178,6 +178,6 @@ async fn a_release_of_the_naive_lock_wakes_all_of_a_thousand() -> Result<()> {
     }
     alice.client.delete(&first.path, None).await?;
     all_are_told(&waiters).await;
-    assert_eq!(events(&waiters), WAITERS, "of whom one is the next");
+    assert_eq!(events(&waiters), WAITERS, "and only one of them is next");
     Ok(())
 }

@@ -57,7 +57,7 @@ impl Stage {
 
     /// The history of a run that is over, judged; with how much was done.
     pub(crate) fn judged(&self, seed: u64, is_enough: impl Fn(&Done) -> bool) -> Result<()> {
-        let history = self.history.lock().expect("nobody panics with it").clone();
+        let history = self.history.lock().expect("the lock is not poisoned").clone();
         let done = Done::of(&history);
         println!("histories: {done}");
         ensure!(is_enough(&done), "too little was done");
@@ -78,7 +78,7 @@ impl Scene for Stage {
 
     fn note(&self, who: &str, what: What) {
         // The time under the lock, so that the lines are in its order.
-        let mut history = self.history.lock().expect("nobody panics with it");
+        let mut history = self.history.lock().expect("the lock is not poisoned");
         history.push(self.now(), who, what);
     }
 
@@ -108,8 +108,8 @@ pub(crate) fn seed_and_time() -> (u64, Duration) {
     (seed, Duration::from_secs(given("LOCKKEEPER_SECONDS").unwrap_or(SECONDS)))
 }
 
-/// Whatever is lost: every snapshot of a cache is the tree at its transaction, confirmed adds count once,
-/// nothing is unknown unless a session ended, nobody sees half of an edition, and whoever is registered is
+/// Whatever messages are lost: every snapshot of a cache is the tree at its transaction, confirmed adds count once,
+/// no outcome is unknown unless a session ended, no reader sees half of an edition, and every registered instance is
 /// in every directory.
 async fn trees_and_values_are_exact(backend: Backend) -> Result<()> {
     let (seed, lasts) = seed_and_time();

@@ -15,7 +15,7 @@ use crate::{LOCK, Pair, contract};
 
 contract!(interface);
 
-/// Who may do what in these tests: everyone, but nobody may change that.
+/// The access control list of these tests: everyone may do everything, except change the list.
 fn acl() -> Vec<Acl> {
     let all = Permissions::READ | Permissions::WRITE | Permissions::CREATE | Permissions::DELETE;
     vec![Acl { permissions: all, scheme: "world".into(), id: "anyone".into() }]
@@ -50,7 +50,7 @@ macro_rules! equipped {
     };
 }
 
-/// Seen to fail with a `MultiLock` that leaves the label out.
+/// Fails with a `MultiLock` that leaves the label out.
 async fn every_lock_takes_the_same_options(alice: Participant) -> Result<()> {
     let client = &alice.client;
     for (index, profile) in [Profile::Curator, Profile::Kazoo].into_iter().enumerate() {
@@ -80,7 +80,7 @@ async fn every_lock_takes_the_same_options(alice: Participant) -> Result<()> {
             shows(&alice, guard, Some(profile)).await?;
         }
     }
-    // Its node has no name that a profile could be about.
+    // Its node does not have a name of its own that a profile could define.
     let lock = equipped!(ExclusiveNode::builder(client, "/node"));
     let lock = lock.owner(&Owner::new("alice")).build()?;
     assert_eq!(lock.owner().name(), "alice");
@@ -125,7 +125,7 @@ async fn a_guard_of_several_locks_offers_what_others_do((alice, bob): Pair) -> R
     Ok(())
 }
 
-/// Seen to fail with a wait for the first lock alone.
+/// Fails with a wait for the first lock alone.
 async fn a_request_for_one_of_several_locks_is_told((alice, bob): Pair) -> Result<()> {
     let guard = MultiLock::new(&alice.client, PATHS)?.acquire().await?;
     let path = ZnodePath::new(PATHS[1])?;
@@ -138,7 +138,7 @@ async fn a_request_for_one_of_several_locks_is_told((alice, bob): Pair) -> Resul
     lockkeeper::revoke::revoke(&bob.client, &path).await?;
     let (asked, guard) = asked.await?;
     assert_eq!(asked, Ok(path));
-    assert!(guard.is_held(), "asking takes nothing");
+    assert!(guard.is_held(), "a request does not take the lock");
 
     bob.client.delete(guard.guards()[0].node(), None).await?;
     assert_eq!(guard.lost().await.1, LossReason::NodeDeleted);

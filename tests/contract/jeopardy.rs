@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use lockkeeper::revoke::revoke;
 use lockkeeper::{
-    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, LossReason,
-    MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile, State,
+    AcquireError, Client, Contact, Counter, CreateMode, EnsureError, ErrorCode, Fence, HolderState,
+    LossReason, MultiLock, Mutex, Owner, ReentrantMutex, ReleaseError, RwLock, SemaphoreProfile,
     VerifyError, ZnodePath, blocking,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::history::Share;
-use lockkeeper_testkit::locks::{self, Design, Patience, Sharing};
+use lockkeeper_testkit::locks::{self, Design, Sharing, Wait};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -33,7 +33,7 @@ pub(crate) async fn short(backend: &Backend) -> Result<Participant> {
     backend.participant_with(Client::builder().session_timeout(TIMEOUT)).await
 }
 
-/// A lock whose node lingers after a holder who allowed jeopardy, and that node.
+/// A lock whose node lingers after a holder that allowed jeopardy, and that node.
 async fn idle(participant: &Participant) -> Result<(Mutex, ZnodePath)> {
     let lock = Mutex::builder(&participant.client, LOCK).linger(LONG).build()?;
     let guard = lock.acquire().await?;
@@ -75,18 +75,18 @@ async fn an_outage_that_the_session_survives_ends_held_again<L: Exclusive>(
     let (token, session) = (guard.token(), guard.session());
     let waiting = line_up::<L>(&bob, 2).await?;
     guard.allow_jeopardy()?;
-    assert_eq!(guard.state(), State::Held);
+    assert_eq!(guard.state(), HolderState::Held);
     for _ in 0..2 {
         lose_the_way(&alice).await;
         guard.jeopardy().await?;
-        assert_eq!(guard.state(), State::Jeopardy);
+        assert_eq!(guard.state(), HolderState::Jeopardy);
         alice.proxy.restore();
         guard.held_again().await?;
-        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
         assert_eq!(guard.session(), session);
         guard.verify().await?;
     }
-    assert!(!waiting.is_finished(), "nobody was granted the lock meanwhile");
+    assert!(!waiting.is_finished(), "the lock was not granted in the meantime");
     guard.release().await?;
     assert!(waiting.await??.token() > token);
     Ok(())
@@ -106,15 +106,15 @@ async fn an_outage_that_the_session_does_not_survive_is_a_loss<L: Exclusive>(
     });
     alice.proxy.freeze();
     let (next, seen) = waiting.await??;
-    assert_eq!(seen, State::Jeopardy, "when the next one holds, it believes nothing");
+    assert_eq!(seen, HolderState::Jeopardy, "when the next one holds, it believes nothing");
     alice.proxy.restore();
     let lost = LossReason::SessionExpired;
     assert_eq!(guard.held_again().await, Err(lost));
-    assert_eq!((guard.state(), guard.lost().await), (State::Lost(lost), lost));
+    assert_eq!((guard.state(), guard.lost().await), (HolderState::Lost(lost), lost));
     assert_eq!(guard.allow_jeopardy(), Err(lost));
     assert!(next.token() > guard.token());
     next.release().await?;
-    assert_eq!(guard.state(), State::Lost(lost), "for good");
+    assert_eq!(guard.state(), HolderState::Lost(lost), "for good");
     Ok(())
 }
 
@@ -132,7 +132,7 @@ async fn a_holder_whose_node_was_deleted_in_jeopardy_is_told<L: Exclusive>(
     let next = waiting.await??;
     alice.proxy.restore();
     assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     drop(guard);
     next.verify().await?;
     Ok(())
@@ -158,7 +158,7 @@ async fn work_stands_still_in_jeopardy_and_goes_on_with_the_same_token(
         let before = polls.load(Ordering::SeqCst);
         // Its timer has fired many times over by then.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(guard.state(), State::Jeopardy);
+        assert_eq!(guard.state(), HolderState::Jeopardy);
         assert_eq!(polls.load(Ordering::SeqCst), before, "polled in jeopardy");
         alice.proxy.restore();
         guard.held_again().await?;
@@ -192,7 +192,7 @@ async fn a_grace_that_is_over_ends_the_lock(backend: Backend) -> Result<()> {
     // After the proof that would have brought it back.
     alice.client.transaction().check(&ZnodePath::root(), None).commit().await.ok();
     alice.client.exists(&ZnodePath::root()).await.ok();
-    assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed), "it never turns back");
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::DeadlinePassed), "it never turns back");
     assert_eq!(guard.held_again().await, Err(LossReason::DeadlinePassed));
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
     lose_the_way(&alice).await;
     let ended = guard.run(std::future::pending::<()>()).await;
     assert_eq!(ended, Err(LossReason::DeadlinePassed), "`run` ends at the deadline");
-    assert_eq!(guard.state(), State::Jeopardy);
+    assert_eq!(guard.state(), HolderState::Jeopardy);
     assert_eq!((guard.deadline(), guard.remaining()), (None, Duration::ZERO));
     assert!(!guard.is_held());
     assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
@@ -251,7 +251,7 @@ async fn nothing_is_believed_in_jeopardy(backend: Backend) -> Result<()> {
     let released = guard.release();
     alice.proxy.restore();
     let lost = ReleaseError::Lost(LossReason::DeadlinePassed);
-    assert_eq!(released.await, Err(lost), "nobody knows what became of it");
+    assert_eq!(released.await, Err(lost), "the outcome is unknown");
     queue_empties(&alice).await
 }
 
@@ -271,7 +271,7 @@ async fn what_work_asked_for_in_an_outage_is_not_sent_without_the_lock(
     let writes = guard.run_through(LONG, async {
         let written = alice.client.create(&node, "1", CreateMode::Persistent).await;
         let there = bob.client.exists(&node).await;
-        // When the work goes on, so may its requests.
+        // When the work continues, its requests are allowed again.
         let again = alice.client.create(&node, "2", CreateMode::Persistent).await;
         (written, there, again)
     });
@@ -298,7 +298,7 @@ async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Ou
 /// The work adds while other tasks of the program have a write of the same handle under way, and are
 /// about to make the next.
 ///
-/// Seen to fail when one task writes what all add.
+/// Fails when one task writes what all add.
 async fn an_add_of_work_that_stands_still_is_not_sent_by_others(backend: Backend) -> Result<()> {
     let (alice, bob) = (short(&backend).await?, backend.participant().await?);
     let counter = Counter::new(&alice.client, "/count")?;
@@ -324,7 +324,7 @@ async fn an_add_of_work_that_stands_still_is_not_sent_by_others(backend: Backend
     Ok(())
 }
 
-/// The first task leaves the node to the second one of its cohort, or to whoever comes.
+/// The first task leaves the node to the second one of its cohort, or to the next task that comes.
 async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let lock = Mutex::builder(&alice.client, LOCK).cohort(100, LONG).linger(LONG).build()?;
@@ -345,7 +345,7 @@ async fn a_node_is_not_handed_on_in_jeopardy(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// Nobody holds it then, so nobody rides out the outage.
+/// The node is idle then, so it does not survive the outage.
 async fn an_idle_node_is_given_up_at_the_deadline(backend: Backend) -> Result<()> {
     let alice = short(&backend).await?;
     let (lock, node) = idle(&alice).await?;
@@ -377,7 +377,7 @@ async fn what_is_acquired_again_at_once_in_jeopardy_is_acquired_behind_others(
     alice.proxy.restore();
     let next = tokio::select! {
         biased;
-        again = &mut again => panic!("{again:?}: before those who waited"),
+        again = &mut again => panic!("{again:?}: before the waiters"),
         next = waiting => next??,
     };
     let token = next.token();
@@ -406,13 +406,13 @@ async fn a_checkpoint_of_a_thread_waits_until_the_lock_is_held_again(
         while guard.remaining() > TIMEOUT - Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        held.send(()).expect("somebody waits");
+        held.send(()).expect("the test waits for this");
         client.wait(guard.jeopardy())?;
         assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
-        doubted.send(()).expect("somebody waits");
+        doubted.send(()).expect("the test waits for this");
         let token = guard.token();
         client.wait(guard.checkpoint(Duration::ZERO, LONG))?;
-        assert_eq!((guard.state(), guard.token()), (State::Held, token));
+        assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
         anyhow::Ok(client.wait(guard.release())?)
     };
     let thread = tokio::task::spawn_blocking(on_a_thread);
@@ -454,7 +454,7 @@ async fn a_lock_is_not_entered_again_in_jeopardy(backend: Backend) -> Result<()>
     assert!(futures_now(again.as_mut()).await.is_none(), "entered in jeopardy");
     alice.proxy.restore();
     let inner = again.await?;
-    assert_eq!((inner.state(), inner.token()), (State::Held, outer.token()));
+    assert_eq!((inner.state(), inner.token()), (HolderState::Held, outer.token()));
 
     lose_the_way(&alice).await;
     outer.jeopardy().await?;
@@ -500,8 +500,8 @@ async fn several_locks_come_back_together(backend: Backend) -> Result<()> {
         assert_eq!(guard.ensure(Duration::ZERO), Err(EnsureError::Jeopardy));
         alice.proxy.restore();
         guard.held_again().await?;
-        assert_eq!(guard.state(), State::Held);
-        assert!(guard.guards().iter().all(|guard| guard.state() == State::Held));
+        assert_eq!(guard.state(), HolderState::Held);
+        assert!(guard.guards().iter().all(|guard| guard.state() == HolderState::Held));
         anyhow::Ok(())
     };
     tokio::select! {
@@ -523,7 +523,7 @@ async fn one_of_several_that_is_gone_ends_all(backend: Backend) -> Result<()> {
     bob.client.delete(guard.guards()[1].node(), None).await?;
     alice.proxy.restore();
     assert_eq!(guard.held_again().await, Err(LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted));
     Ok(())
 }
 
@@ -566,7 +566,7 @@ async fn a_downgrade_waits_out_a_jeopardy(backend: Backend) -> Result<()> {
     let reader = downgrade.await?;
     lose_the_way(&alice).await;
     reader.jeopardy().await?;
-    assert_eq!(reader.state(), State::Jeopardy);
+    assert_eq!(reader.state(), HolderState::Jeopardy);
     Ok(())
 }
 
@@ -603,7 +603,7 @@ async fn a_request_to_leave_that_came_in_jeopardy_is_seen(backend: Backend) -> R
     Ok(())
 }
 
-/// A quarter, a half, four fifths and twice the session timeout, each with somebody who waits.
+/// A quarter, a half, four fifths and twice the session timeout, each with a waiting contender.
 ///
 /// The lengths are those of the outages, and not waits for anything.
 async fn outages_of_any_length_end_as_they_must(backend: Backend) -> Result<()> {
@@ -649,7 +649,7 @@ async fn one_outage(backend: &Backend, tenths: u32) -> Result<bool> {
     };
     match ended? {
         Ok(()) => {
-            assert_eq!((guard.state(), guard.token()), (State::Held, token));
+            assert_eq!((guard.state(), guard.token()), (HolderState::Held, token));
             assert!(!waiting.is_finished(), "two hold");
             waiting.abort();
             Ok(true)
@@ -702,13 +702,13 @@ async fn every_way_to_hold_a_lock_ends_with_its_session_or_its_node_and_not_befo
     Ok(())
 }
 
-/// Two hold it this way, each beside the lock of the other. Both are held again after an outage; then one
+/// Two programs hold locks in this way. Both are held again after an outage. Then one
 /// loses its session, and the other its node.
 async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()> {
     let (alice, bob) = (short(backend).await?, backend.participant().await?);
     let lock = design.open(&alice.client, Sharing::Never);
     let hold = async || {
-        let held = lock.acquire(share, Patience::Endless).await?.context("it waits")?;
+        let held = lock.acquire(share, Wait::Forever).await?.context("it waits")?;
         // Its grace allows jeopardy.
         held.checkpoint(Duration::ZERO, LONG).await?;
         lose_the_way(&alice).await;
@@ -721,16 +721,16 @@ async fn two_ends(backend: &Backend, design: &Design, share: Share) -> Result<()
         held.guards().iter().map(|guard| guard.token()).collect()
     };
     let before = tokens(&held);
-    assert_eq!((held.state(), held.deadline()), (State::Jeopardy, None));
+    assert_eq!((held.state(), held.deadline()), (HolderState::Jeopardy, None));
     alice.proxy.restore();
     held.checkpoint(Duration::ZERO, LONG).await?;
-    assert_eq!((held.state(), tokens(&held)), (State::Held, before));
+    assert_eq!((held.state(), tokens(&held)), (HolderState::Held, before));
     lose_the_way(&alice).await;
     held.jeopardy().await?;
     for queue in design.queues() {
         children_reach(&bob.client, &queue, 0).await?;
     }
-    assert_eq!(held.state(), State::Jeopardy, "nobody has told it");
+    assert_eq!(held.state(), HolderState::Jeopardy, "no event has arrived");
     alice.proxy.restore();
     assert_eq!(held.held_again().await, Err(LossReason::SessionExpired));
     drop(held);

@@ -1,4 +1,4 @@
-//! Locks with kazoo's names: what they are called, what is in them, and what is above them.
+//! Locks with kazoo's names: the names, the data, and the parent nodes.
 
 use anyhow::Result;
 use lockkeeper::{AcquireError, CreateMode, Mutex, Profile, RwLock};
@@ -95,7 +95,7 @@ async fn curators_names_are_refused(alice: Participant) -> Result<()> {
 
 /// As kazoo's `acquire(ephemeral=False)` makes them, and deletes them at its release.
 ///
-/// Seen to fail when such a node is refused.
+/// Fails when such a node is refused.
 async fn a_contender_that_is_not_ephemeral_is_waited_for((alice, bob): Pair) -> Result<()> {
     let ours = mutex(&alice)?;
     let guard = ours.acquire().await?;

@@ -38,7 +38,7 @@ async fn kept(backend: &Backend, file: &Path) -> Result<Participant> {
     let limits = limits(&alice)?;
     limits.set(&vec![1]).await?;
     let mut changes = limits.changes();
-    assert!(!changes.keep_in(file).await?, "there is no file yet");
+    assert!(!changes.keep_in(file).await?, "the file does not exist yet");
     assert!(!changes.is_current());
     assert_eq!(next(&mut changes).await?, [1]);
     assert!(changes.is_current());
@@ -53,7 +53,7 @@ async fn next(changes: &mut ValueChanges<Limits>) -> Result<Limits> {
     }
 }
 
-/// Follows until it is current, and is told nothing.
+/// Follows until the value is current, without a reported change.
 async fn becomes_current(changes: &mut ValueChanges<Limits>) {
     while !changes.is_current() {
         let told = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
@@ -66,7 +66,7 @@ async fn a_restored_value_is_not_told_again(backend: Backend) -> Result<()> {
     let alice = kept(&backend, &file).await?;
     let mode = fs::metadata(&file)?.permissions().mode();
     assert_eq!(mode & 0o7777, 0o600, "private");
-    assert_eq!(fs::read_dir(&folder)?.count(), 1, "and nothing beside it");
+    assert_eq!(fs::read_dir(&folder)?.count(), 1, "and no other file");
 
     let bob = backend.cut_off().await?;
     let mut changes = limits(&bob)?.changes();
@@ -100,7 +100,7 @@ async fn what_has_changed_meanwhile_is_told(backend: Backend) -> Result<()> {
     assert_eq!(next(&mut theirs).await?, [2]);
     theirs.kept().await?;
 
-    // What there is no more stays the last good value.
+    // A deleted value stays the last good value.
     let mut theirs = limits(&carol)?.changes();
     assert!(theirs.keep_in(&file).await?);
     alice.client.delete(limits(&alice)?.path(), None).await?;
@@ -198,7 +198,7 @@ async fn what_others_may_write_is_told_and_left(backend: Backend) -> Result<()> 
         assert!(matches!(error, LastGoodError::NotPrivate { .. }), "{error:?}");
         assert!(error.to_string().contains(&*file.to_string_lossy()), "{error}");
         assert_eq!(changes.latest(), None, "it is not used");
-        assert_eq!(next(&mut changes).await?, [1], "and it goes on without");
+        assert_eq!(next(&mut changes).await?, [1], "and it continues without the file");
         changes.kept().await?;
         assert_eq!(fs::symlink_metadata(&file)?.modified()?, before, "it is left alone");
     }
@@ -229,7 +229,7 @@ async fn what_is_something_else_is_told_and_left(backend: Backend) -> Result<()>
     Ok(())
 }
 
-/// It looked like a program that has no value yet, and nothing was ever kept.
+/// Symptom: it looked like a program without a value yet, and no value was ever kept.
 async fn a_directory_that_is_missing_is_told(backend: Backend) -> Result<()> {
     let (folder, _) = file()?;
     let directory = folder.path().join("missing");
@@ -256,7 +256,7 @@ async fn a_disk_that_fails_is_told_and_tried_again(backend: Backend) -> Result<(
     let away = folder.path().with_extension("away");
     fs::rename(folder.path(), &away)?;
     limits.set(&vec![1]).await?;
-    assert_eq!(next(&mut changes).await?, [1], "following goes on");
+    assert_eq!(next(&mut changes).await?, [1], "following continues");
     let error = changes.kept().await.expect_err("the directory is away");
     assert!(matches!(error, LastGoodError::Io { .. }), "{error:?}");
 
@@ -292,7 +292,7 @@ async fn a_publication_is_restored(backend: Backend) -> Result<()> {
         editions.kept().await.expect("it is kept");
         Ok::<_, ValueError>((told, editions))
     });
-    // It is not told again, so this is the first that it is told.
+    // It is not reported again, so this is the first report.
     bob.proxy.passes(|passed| crate::gets(passed) > 0).await;
     routes.publish(&"b".to_owned()).await?;
     let (told, editions) = following.await??;

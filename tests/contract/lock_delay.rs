@@ -76,7 +76,7 @@ async fn a_lock_that_was_given_back_is_free_at_once((alice, bob): Pair) -> Resul
 /// L27: a holder that is paused, and whose session ends, may write on. The next one lets some
 /// time pass first.
 ///
-/// Seen to fail with the wait left out of `LockDelay::grant`.
+/// Fails with the wait left out of `LockDelay::grant`.
 async fn l27_a_holder_that_vanished_is_waited_for((alice, bob): Pair) -> Result<()> {
     let guard = delayed(&alice, DELAY)?.acquire().await?;
     alice.proxy.expire_session().await?;
@@ -118,7 +118,7 @@ async fn try_acquire_does_not_wait_for_it((alice, bob): Pair) -> Result<()> {
     marks(&alice, true).await
 }
 
-/// Nobody who only tries ever got the lock again: each try began the delay anew. It hangs then.
+/// Symptom: a program that only tries never got the lock, because each try restarted the delay. The test hangs then.
 async fn whoever_only_tries_gets_it_when_the_delay_is_over((alice, bob): Pair) -> Result<()> {
     vanishes(&alice, DELAY).await?;
     let (lock, started) = (delayed(&bob, DELAY)?, bob.client.now());
@@ -147,7 +147,7 @@ async fn giving_up_during_the_delay_leaves_the_mark((alice, bob): Pair) -> Resul
     Ok(())
 }
 
-/// Seen to fail when a mark is not compared with the own node: it waits for itself.
+/// Fails when a mark is not compared with the own node: it waits for itself.
 async fn lost_answers_are_no_holders_that_vanished(alice: Participant) -> Result<()> {
     let lock = delayed(&alice, DELAY * 100)?;
     for loss in [Loss::BeforeRequest, Loss::BeforeReply] {
@@ -163,7 +163,7 @@ async fn lost_answers_are_no_holders_that_vanished(alice: Participant) -> Result
 
 /// L7, for the mark, whose name is used again.
 ///
-/// Seen to fail when the pair is not deleted together: the next holder has no mark.
+/// Fails if the pair is not deleted together: the next holder does not have a mark.
 async fn l7_a_release_that_comes_late_leaves_the_mark_of_the_next(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -214,7 +214,7 @@ async fn who_obeys_costs_one_more_round_trip_at_the_grant(alice: Participant) ->
     marks(&alice, false).await
 }
 
-/// Seen to fail with grants that look for no delay.
+/// Fails with grants that look for no delay.
 async fn several_locks_obey_the_delay_of_each((alice, bob): Pair) -> Result<()> {
     let several = MultiLock::builder(&bob.client, ["/locks/a", LOCK]).obey_lock_delay().build()?;
     vanishes(&alice, DELAY).await?;
@@ -232,8 +232,8 @@ async fn several_locks_obey_the_delay_of_each((alice, bob): Pair) -> Result<()> 
     marks(&alice, true).await
 }
 
-/// Symptom: the end of the session, of the client or of the node was told only when the delay was over, and
-/// the first of these as the last.
+/// Symptom: the end of the session, of the client or of the node was reported only when the delay was over, and
+/// the first of these was reported as the last.
 async fn what_ends_a_wait_ends_a_delay_too(backend: Backend) -> Result<()> {
     const LONG: Duration = Duration::from_secs(600);
     for end in 0..3 {

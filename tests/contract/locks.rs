@@ -27,7 +27,7 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     const CONTENDED: &[OpCode];
     /// What is sent to verify that it is held, all at once.
     const VERIFY: &[OpCode] = &[Multi];
-    /// Whether those who wait have nodes, and an order.
+    /// Whether waiters have nodes and an order.
     const FAIR: bool = true;
 
     fn new(client: &Client, path: &str) -> Result<Self, BuildError>;
@@ -47,7 +47,7 @@ pub(crate) trait Exclusive: Clone + Debug + Send + Sync + 'static {
     }
 }
 
-/// One whose waiters stand in line.
+/// A lock whose waiters are in a queue.
 pub(crate) trait InLine: Exclusive {}
 
 impl InLine for Mutex {}
@@ -95,8 +95,8 @@ pub(crate) async fn contenders<L: Exclusive>(
     children_reach(&participant.observer().await?, &L::line(), nodes).await
 }
 
-/// Starts to acquire the lock, and returns when this is number `place` in line; where there is no
-/// line, when it watches the holder's node.
+/// Starts to acquire the lock, and returns when this contender is number `place` in the queue. Without a
+/// queue, it returns when the contender watches the holder's node.
 pub(crate) async fn line_up<L: Exclusive>(
     participant: &Participant,
     place: usize,
@@ -160,7 +160,7 @@ impl Exclusive for Election {
     }
 }
 
-/// A read-write lock that nobody reads.
+/// A read-write lock that is only used for writing.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteLock(RwLock);
 
@@ -193,7 +193,7 @@ impl Exclusive for OnePermit {
     }
 }
 
-/// A re-entrant mutex that everybody enters for the first time: each acquire has an owner of its
+/// A reentrant mutex with first entries only: each acquire has an owner of its
 /// own.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstEntry(ReentrantMutex);

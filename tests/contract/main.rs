@@ -1,8 +1,8 @@
 //! What each lock promises, on every server: the same tests run on the embedded engine and on a
 //! real Apache ZooKeeper, so that the two cannot drift apart.
 //!
-//! A test is a function of a [`Backend`], or of those who use it (see [`Cast`]); `contract!` makes one test for each
-//! server out of each such function of a file (`build.rs` finds them), or out of those that it is given.
+//! A test is a function of a [`Backend`], or of its participants (see [`Cast`]). `contract!` creates one test for each
+//! server from each such function of a file (`build.rs` finds them), or from the functions that it is given.
 
 mod access;
 mod barrier;
@@ -95,8 +95,8 @@ const IDLE: u64 = 60;
 /// The lock that each test is about; every test has a server, or a chroot, of its own.
 const LOCK: &str = "/locks/orders";
 
-/// Runs each test of this file on each server, or each of these functions. A test with a parameter `L: Exclusive` is
-/// run for each exclusive lock, one with `L: InLine` for each whose waiters stand in line.
+/// Runs each test of this file on each server, or each of these functions. A test with a parameter `L: Exclusive`
+/// runs for each exclusive lock, and one with `L: InLine` for each exclusive lock with a queue.
 macro_rules! contract {
     ($file:ident) => {
         include!(concat!(env!("OUT_DIR"), "/", stringify!($file), ".rs"));
@@ -107,7 +107,7 @@ macro_rules! contract {
 }
 pub(crate) use contract;
 
-/// Runs each of these tests for each exclusive lock. Those about a line are not for the exclusive node, which has none.
+/// Runs each of these tests for each exclusive lock. Tests of a queue do not run for the exclusive node.
 macro_rules! for_each_lock {
     ($suite:literal: $($test:ident),*; where there is a line: $($fair:ident),*) => {
         crate::for_lock!(mutex, lockkeeper::Mutex, $suite: $($test,)* $($fair,)*);
@@ -250,14 +250,14 @@ async fn queue_empties(participant: &Participant) -> Result<()> {
     children_reach(&participant.observer().await?, &lock_path(), 0).await
 }
 
-/// Lets nobody do anything with a node, so that servers refuse to check it.
+/// Denies all clients every permission on a node, so that servers refuse to check it.
 async fn shut(client: &Client, node: &ZnodePath) -> Result<()> {
     let others = Acl::new(Permissions::ALL, "ip", "192.0.2.1");
     client.set_acl(node, vec![others], None).await?;
     Ok(())
 }
 
-/// Whether a transaction failed because somebody may not do what it asks for.
+/// Whether a transaction failed because of a missing permission.
 fn is_no_auth(error: &TransactionError) -> bool {
     matches!(error, TransactionError::Failed { code: ErrorCode::NoAuth, .. })
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use lockkeeper::{
-    AcquireError, BuildError, Contact, ErrorCode, LossReason, MultiGuard, MultiLock, Mutex,
-    ReleaseError, State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Contact, ErrorCode, HolderState, LossReason, MultiGuard, MultiLock,
+    Mutex, ReleaseError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -130,7 +130,7 @@ async fn l1_a_transaction_lost_on_its_way_leaves_one_node_each(backend: Backend)
     lost_transaction(&backend, Loss::BeforeRequest).await
 }
 
-/// L1. Seen to fail with the deletion taken out of `Contender::drop`: it waits for itself.
+/// L1. Fails with the deletion taken out of `Contender::drop`: it waits for itself.
 async fn l1_a_transaction_whose_reply_is_lost_leaves_one_node_each(backend: Backend) -> Result<()> {
     lost_transaction(&backend, Loss::BeforeReply).await
 }
@@ -182,8 +182,8 @@ async fn l6_a_release_whose_reply_is_lost_is_done_once(alice: Participant) -> Re
     Ok(())
 }
 
-/// Which lock was waited for when the time was up. An attempt that is late before it has entered
-/// any line names the first one, so it may take longer the next time: machines stand still.
+/// The lock that the handle waited for when the time was over. An attempt that is late before it has entered
+/// a queue names the first lock, so the next attempt gets more time: a machine may have been busy.
 async fn late_for(lock: &MultiLock) -> String {
     let mut timeout = Duration::from_millis(250);
     loop {
@@ -198,7 +198,7 @@ async fn late_for(lock: &MultiLock) -> String {
 
 /// Somebody deletes the node of a lock after its contender was made, and before the queue is listed.
 ///
-/// Seen to fail with `NoNode` for the list taken for a refusal.
+/// Fails with `NoNode` for the list taken for a refusal.
 async fn one_whose_queue_is_deleted_as_it_is_entered_is_entered_again(
     alice: Participant,
 ) -> Result<()> {
@@ -222,15 +222,15 @@ async fn l19_a_lock_that_cannot_be_had_leaves_none((alice, bob): Pair) -> Result
     let foreign = ZnodePath::new(C)?.child("foreign")?;
     alice.client.create(&foreign, "", lockkeeper::CreateMode::Persistent).await?;
     guard.release().await?;
-    let error = lock.acquire().await.expect_err("the third one has no order");
+    let error = lock.acquire().await.expect_err("the order of the third one is unknown");
     assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
     places(&alice, &[(A, 0), (B, 0), (C, 1)]).await
 }
 
-/// L19: who waits for one lock while standing in line for a later one keeps out a program that
-/// has the first and wants the later one: a deadlock.
+/// L19: a contender that waits for one lock while it is in the queue of a later one blocks a program that
+/// holds the first and waits for the later one: a deadlock.
 ///
-/// Seen to fail when the places behind the one that is waited for are kept.
+/// Fails when the places behind the one that is waited for are kept.
 async fn l19_no_place_is_kept_behind_the_lock_that_is_waited_for((alice, bob): Pair) -> Result<()> {
     let first = single(&bob, A)?.acquire().await?;
     let acquiring = start(multi(&alice, &[A, B, C])?);
@@ -245,7 +245,7 @@ async fn l19_no_place_is_kept_behind_the_lock_that_is_waited_for((alice, bob): P
 
 /// L19, with the failure in what was won before.
 ///
-/// Seen to fail with the checks taken out of the transaction: it says that all are held.
+/// Fails with the checks taken out of the transaction: it says that all are held.
 async fn l19_a_lock_lost_while_waiting_for_the_next_ends_it((alice, bob): Pair) -> Result<()> {
     for paths in [&[A, B][..], &[A, B, C]] {
         let guard = single(&bob, B)?.acquire().await?;
@@ -320,12 +320,12 @@ async fn l19_any_order_and_any_company_comes_to_an_end(backend: Backend) -> Resu
 async fn the_loss_of_one_is_the_loss_of_all((alice, bob): Pair) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     let (state, left) = (guard.state(), guard.deadline());
-    assert!(state == State::Held && left.is_some() && guard.ensure(Duration::ZERO).is_ok());
+    assert!(state == HolderState::Held && left.is_some() && guard.ensure(Duration::ZERO).is_ok());
     let node = guard.guards()[1].node().clone();
     bob.client.delete(&node, None).await?;
     let (path, reason) = guard.lost().await;
     assert_eq!((path.as_str(), reason), (B, LossReason::NodeDeleted));
-    assert_eq!(guard.state(), State::Lost(reason));
+    assert_eq!(guard.state(), HolderState::Lost(reason));
     assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)));
     assert!(guard.deadline().is_none() && guard.ensure(Duration::ZERO).is_err());
     assert_eq!(guard.run(std::future::pending::<()>()).await, Err(reason));
@@ -336,7 +336,7 @@ async fn the_loss_of_one_is_the_loss_of_all((alice, bob): Pair) -> Result<()> {
 
 /// A server that refuses to check a node says nothing of it. Symptom: the lock counted as lost.
 ///
-/// Seen to fail when any operation that fails is taken for a node that is missing.
+/// Fails when any operation that fails is taken for a node that is missing.
 async fn a_check_of_one_that_is_refused_verifies_nothing(alice: Participant) -> Result<()> {
     let guard = multi(&alice, &[A, B])?.acquire().await?;
     shut(&alice.client, guard.guards()[1].node()).await?;
@@ -364,7 +364,7 @@ async fn a_release_in_the_next_session_is_a_loss(alice: Participant) -> Result<(
     alice.proxy.refuse();
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
     alice.proxy.expire_session().await?;
-    assert!(guard.is_held(), "nobody has told it yet: {:?}", guard.state());
+    assert!(guard.is_held(), "no event has arrived yet: {:?}", guard.state());
     let releasing = tokio::spawn(guard.release());
     // Its requests wait for a connection by then.
     tokio::task::yield_now().await;

@@ -48,9 +48,9 @@ async fn many_tasks_put_one_contender_on_the_server(backend: Backend) -> Result<
     Ok(())
 }
 
-/// Ten times as many tasks take about ten times as long: nothing grows with the length of the
-/// line. A machine that stands still in the wrong moment gets another chance; what grows with the
-/// length of the line takes a hundred times as long each time.
+/// Ten times as many tasks take about ten times as long: the cost of one does not grow with the length of the
+/// queue. A machine that pauses at the wrong moment gets another try. A cost that grows with the
+/// length of the queue takes a hundred times as long each time.
 #[tokio::test]
 async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()> {
     const CHANCES: usize = 4;
@@ -68,7 +68,7 @@ async fn ten_thousand_tasks_cost_ten_times_as_much_as_a_thousand() -> Result<()>
     children_reach(&client, &lock_path(), 0).await
 }
 
-/// Twice as many tasks in line take twice as much memory, and put nobody else on the server. In a
+/// Twice as many waiting tasks take twice as much memory, and add no contenders on the server. Runs in a
 /// process of its own, whose memory no other test changes.
 #[test]
 fn the_memory_of_waiting_tasks_grows_with_their_number() -> Result<()> {
@@ -99,7 +99,7 @@ async fn the_memory_of_waiting_tasks() -> Result<()> {
             let lock = lock.clone();
             waiting.spawn(async move { lock.acquire().await.map(drop) });
         }
-        // Everybody is in line before this task goes on.
+        // All tasks are in the queue before this task continues.
         tokio::task::yield_now().await;
         children_reach(&backend.observer().await?, &lock_path(), 1).await?;
         let status = std::fs::read_to_string("/proc/self/status")?;
@@ -172,8 +172,8 @@ async fn a_lingering_node_is_taken_again_without_a_round_trip(alice: Participant
     Ok(())
 }
 
-/// A cycle that asks nobody could go on for ever without the client's own task getting a turn: no
-/// ping would be sent, and nobody who comes would be noticed.
+/// A loop without requests could run forever without a turn for the client's own task. Pings
+/// would not be sent, and new contenders would not be noticed.
 async fn a_lingering_node_leaves_its_thread_to_others(alice: Participant) -> Result<()> {
     let lock = lingering(&alice, LONG)?;
     lock.acquire().await?.release().await?;
@@ -192,7 +192,7 @@ async fn a_lingering_node_leaves_its_thread_to_others(alice: Participant) -> Res
     }
     let after = turns.load(Ordering::Relaxed);
     other.abort();
-    assert!(after > before, "1,000 cycles let nobody else run");
+    assert!(after > before, "no other task ran during 1,000 cycles");
     Ok(())
 }
 

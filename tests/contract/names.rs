@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, ClaimError, Client, CreateMode, LossReason, Names, State, ZnodePath,
+    AcquireError, ClaimError, Client, CreateMode, HolderState, LossReason, Names, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -181,16 +181,16 @@ async fn a_node_that_does_not_go_by_itself_is_no_claim((client, other): Clients)
     Ok(())
 }
 
-/// Whatever takes the place of the claim's node is no proof of the claim.
+/// A node that replaces the claim's node does not prove the claim.
 ///
-/// Seen to fail with heartbeats that check the path alone.
+/// Fails with heartbeats that check the path alone.
 async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result<()> {
     for mode in [CreateMode::Ephemeral, CreateMode::Persistent] {
         let (alice, bob) = (short(&backend).await?, backend.observer().await?);
         let claim = Names::new(&alice.client, NAMES)?.claim("7").await?;
         let taken = bob.transaction().delete(&node("7"), None).create(&node("7"), "", mode);
         taken.commit().await?;
-        let lost = State::Lost(LossReason::NodeDeleted);
+        let lost = HolderState::Lost(LossReason::NodeDeleted);
         assert_eq!(after_heartbeats(&alice, &claim).await, lost, "{mode:?}");
         drop(claim);
         alice.client.sync(&node("7")).await?;
@@ -199,9 +199,9 @@ async fn a_claim_whose_name_becomes_anothers_is_lost(backend: Backend) -> Result
     Ok(())
 }
 
-/// Only the first look at who has the name could find it.
+/// Only the first read of the holder could find it.
 ///
-/// Seen to fail with one look, before the wait: it waited on.
+/// Fails with one look, before the wait: it waited on.
 async fn a_name_that_becomes_such_a_node_is_not_waited_for(backend: Backend) -> Result<()> {
     let (one, participant) = (backend.observer().await?, backend.participant().await?);
     let (ours, theirs) = (Names::new(&one, NAMES)?, Names::new(&participant.client, NAMES)?);

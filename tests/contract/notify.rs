@@ -50,8 +50,8 @@ async fn several_are_one((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// A watch that is set again after a reconnect says nothing of what came in between, unless it is told
-/// where the client had been.
+/// A watch that is set again after a reconnect does not report changes in between, unless the request contains
+/// the last transaction that the client has seen.
 async fn none_is_lost_without_a_connection((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (news(&alice)?, news(&bob)?);
     let first = theirs.notify().await?;
@@ -92,7 +92,7 @@ async fn a_lost_reply_is_no_error(alice: Participant) -> Result<()> {
 
 /// An error said that nothing was sent, and the notification was there all the same.
 ///
-/// Seen to fail when the outcome was that of the last try alone.
+/// Fails when the outcome was that of the last try alone.
 async fn what_may_have_been_sent_is_not_said_to_be_nothing(backend: Backend) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(2));
     let (alice, bob) = (backend.participant_with(short).await?, backend.participant().await?);
@@ -123,9 +123,9 @@ async fn a_node_with_data_is_refused(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// Who waited took the node for one of notifications, and who had notified once wrote over the data.
+/// Symptom: a waiter took the node for one of notifications, and a notifier overwrote the data.
 ///
-/// Seen to fail when the node was looked at before the first write alone.
+/// Fails when the node was looked at before the first write alone.
 async fn data_that_comes_later_is_refused_and_left((alice, bob): Pair) -> Result<()> {
     let ours = news(&alice)?;
     let first = ours.notify().await?;
@@ -144,7 +144,7 @@ async fn data_that_comes_later_is_refused_and_left((alice, bob): Pair) -> Result
     is_refused(ours.clone().notify().await);
     assert_eq!(bob.client.data(ours.path()).await?.0, data);
 
-    // It goes on when the data has gone.
+    // It continues when the data is gone.
     bob.client.set_data(ours.path(), "", None).await?;
     let again = ours.notify().await?;
     assert!(again > first);
@@ -155,7 +155,7 @@ async fn data_that_comes_later_is_refused_and_left((alice, bob): Pair) -> Result
 /// Whoever had notified once wrote over the data of another program: a node that was just made has the
 /// version that was remembered.
 ///
-/// Seen to fail with a node that was created only: its version was 0, as that of any other.
+/// Fails with a node that was created only: its version was 0, as that of any other.
 async fn data_in_a_node_that_was_made_anew_is_refused_and_left((alice, bob): Pair) -> Result<()> {
     let data = Bytes::from_static(b"settings");
     for is_there in [false, true] {
@@ -192,13 +192,13 @@ async fn those_who_notify_by_turns_and_at_once((alice, bob): Pair) -> Result<()>
     assert_eq!(
         alice.proxy.requests(),
         [OpCode::SetData, OpCode::Exists, OpCode::SetData],
-        "another one had notified meanwhile"
+        "another notification came in between"
     );
     alice.proxy.clear();
     let two = ours.notify().await?;
     assert_eq!(alice.proxy.requests(), [OpCode::SetData]);
 
-    // Each is told of a notification that came after it had begun.
+    // Each wait ends with a notification that came after its start.
     let wait = waiting(&theirs, two);
     let calls: Vec<_> = (0..20)
         .map(|turn| if turn % 2 == 0 { ours.clone() } else { theirs.clone() })

@@ -66,7 +66,7 @@ async fn a_key_is_done_once((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Has somebody begin something, and lose the lock in it.
+/// Makes a program start work and lose the lock during it.
 async fn vanish(backend: &Backend, key: impl Into<OnceKey>) -> Result<()> {
     let alice = backend.participant().await?;
     let guard = hold(&alice).await?;
@@ -117,7 +117,7 @@ async fn a_passed_tick_never_begins(backend: Backend) -> Result<()> {
     for ago in [3, 9_000] {
         assert_eq!(take_turn(&alice, tick(ago), 0).await?, passed);
     }
-    // What ran is told, and not that it is late.
+    // The result is that the work is done, and not that it is late.
     assert_eq!(take_turn(&alice, tick(2), 0).await?, "done 1");
     assert_eq!(once(&alice)?.last_tick().await?, Some(tick(1)));
 
@@ -209,7 +209,7 @@ async fn a_lost_reply_ends_nothing_twice(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// Somebody took the lock by force: whoever was at work cannot say that it is done, nor begin anything.
+/// The lock was taken by force: the program at work can neither record the end nor start other work.
 async fn an_end_is_not_recorded_without_the_lock((alice, bob): Pair) -> Result<()> {
     let guard = hold(&alice).await?;
     let Begun::Run(run) = once(&alice)?.begin(&guard, "v1").await? else { bail!("not begun") };
@@ -256,7 +256,7 @@ async fn a_key_that_is_forgotten_is_done_again(alice: Participant) -> Result<()>
     assert!(!once(&alice)?.forget("v1").await?);
     assert_eq!(take_turn(&alice, "v1", 0).await?, "run 1");
 
-    // Whoever is at work for it is told.
+    // The program at work for it gets an error.
     let guard = hold(&alice).await?;
     let Begun::Run(run) = once(&alice)?.begin(&guard, "v2").await? else { bail!("not begun") };
     assert!(once(&alice)?.forget("v2").await?);

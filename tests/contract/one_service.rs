@@ -64,7 +64,7 @@ impl Servers {
     }
 }
 
-/// An engine that has nothing to do with the backend.
+/// An engine that is independent of the backend.
 async fn stranger() -> Result<Engine> {
     Ok(Engine::builder().tick(TICK).listen(([127, 0, 0, 1], 0).into()).start().await?)
 }
@@ -166,7 +166,7 @@ async fn servers_of_one_service_are_asked_once(backend: Backend) -> Result<()> {
     Ok(())
 }
 
-/// The session goes on at a server that was not asked: the next grant compares it, and no later one.
+/// The session moves to a server that was not compared yet: the next grant compares it, and later ones do not.
 async fn a_server_that_the_session_moves_to_is_compared(backend: Backend) -> Result<()> {
     let servers = Servers::of(&backend, 3).await?;
     let client = servers.client(Client::builder()).await?;

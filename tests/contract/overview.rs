@@ -20,7 +20,7 @@ async fn overview(client: &Client) -> Result<Overview> {
 async fn agrees(client: &Client, queue: &Queue<u32>, pool: &Pool) -> Result<Overview> {
     loop {
         let seen = overview(client).await?;
-        let (of_queue, of_pool) = (queue.inspect().await?, pool.look().await?);
+        let (of_queue, of_pool) = (queue.inspect().await?, pool.inspect().await?);
         let queue_report = seen.queues.first().map(|it| &it.report);
         let pool_report = seen.pools.first().map(|it| &it.report);
         if queue_report == Some(&of_queue) && pool_report == Some(&of_pool) {
@@ -47,7 +47,7 @@ async fn a_queue_and_a_pool_are_shown_as_they_show_themselves((one, two): Client
     assert_eq!((report.waiting, report.claimed, report.delayed, report.dead), (4, 1, 1, 1));
     assert_eq!((report.workers, report.oldest_unix_ms.is_some()), (1, true));
     assert_eq!((seen.pools[0].report.held.len(), seen.pools[0].report.free.len()), (1, 1));
-    assert!(seen.locks.is_empty(), "the nodes of recipes are no locks: {:?}", seen.locks);
+    assert!(seen.locks.is_empty(), "the nodes of recipes are not locks: {:?}", seen.locks);
     let holds: Vec<_> = seen.sessions.iter().flat_map(|session| &session.holds).collect();
     assert_eq!(holds.len(), 2, "an item and a thing: {:?}", seen.sessions);
     claimed.done().await?;

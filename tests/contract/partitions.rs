@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use lockkeeper::{
-    Assignment, Client, CreateMode, ErrorCode, Failure as _, FencingToken, LossReason, Member,
-    PartitionMember, Partitions, PartitionsBuilder, PartitionsError, ReleaseError, SessionId,
-    State, ZnodePath,
+    Assignment, Client, CreateMode, ErrorCode, Failure as _, FencingToken, HolderState, LossReason,
+    Member, PartitionMember, Partitions, PartitionsBuilder, PartitionsError, ReleaseError,
+    SessionId, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -152,7 +152,7 @@ async fn only_what_must_moves_when_a_member_comes_and_goes((one, two): Clients) 
     children_reach(&two, &node(OWNERS), 0).await
 }
 
-/// One that nobody asked for is given back without anybody.
+/// An item that no task waits for is released without the help of a task.
 async fn items_that_nobody_asked_for_move_by_themselves((one, two): Clients) -> Result<()> {
     let alice = join(&one, "alice", 40).await?;
     until(|| alice.owned().len() == 40).await?;
@@ -267,14 +267,14 @@ async fn an_item_that_is_given_back_is_offered_again(client: Client) -> Result<(
     Ok(())
 }
 
-/// At once, and without anybody who waits for it.
+/// At once, and without a task that waits for it.
 async fn a_deletion_by_others_is_told((one, two): Clients) -> Result<()> {
     let alice = join(&one, "alice", 3).await?;
     let mut hers = gather(&alice, 3).await?;
     let (item, first) = hers.pop_first().context("three")?;
     two.delete(first.node(), None).await?;
     let again = next(&alice).await?;
-    assert_eq!(first.state(), State::Lost(LossReason::NodeDeleted));
+    assert_eq!(first.state(), HolderState::Lost(LossReason::NodeDeleted));
     assert!(again.item() == item && again.token() > first.token());
     drop(first);
     again.verify().await?;
@@ -342,7 +342,7 @@ async fn a_node_that_is_in_the_way_is_named((one, two): Clients) -> Result<()> {
     let waited = alice.waited();
     assert!(waited.len() == 1 && waited[0].item == "item-0001", "{waited:?}");
     assert_eq!(waited[0].session, SessionId::NONE);
-    // Changes of it are no reason to take it.
+    // Changes of the foreign node are not a reason to take the item.
     two.set_data(&foreign, "still mine", None).await?;
     assert!(tokio::time::timeout(SHORT, alice.next()).await.is_err());
     two.delete(&foreign, None).await?;
@@ -397,10 +397,10 @@ async fn a_name_that_another_program_has_is_told(backend: Backend) -> Result<()>
 async fn what_cannot_be_shared_is_refused(client: Client) -> Result<()> {
     let build = |builder: PartitionsBuilder| builder.build().err().map(|error| error.to_string());
     for (builder, why) in [
-        (Partitions::builder(&client, "crawl"), "partitions are named like"),
-        (Partitions::builder(&client, "/"), "name a path of its own"),
-        (sharing(&client, 1).weight(0), "weights are from 1 to 100"),
-        (sharing(&client, 1).weight(101), "weights are from 1 to 100"),
+        (Partitions::builder(&client, "crawl"), "the path of partitions looks like"),
+        (Partitions::builder(&client, "/"), "use another path, such as /crawl"),
+        (sharing(&client, 1).weight(0), "is not from 1 to 100"),
+        (sharing(&client, 1).weight(101), "is not from 1 to 100"),
         (Partitions::builder(&client, CRAWL).items(["x".repeat(70_000)]), "cannot share the item"),
     ] {
         let refused = build(builder).context("it is taken")?;
@@ -412,7 +412,7 @@ async fn what_cannot_be_shared_is_refused(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// What is refused is told, and tried again.
+/// A refused request is reported, and tried again.
 async fn an_item_that_cannot_be_taken_is_told(participant: Participant) -> Result<()> {
     participant.proxy.refuse_next(OpCode::GetData, ErrorCode::NoAuth, 1);
     let alice = join(&participant.client, "alice", 1).await?;

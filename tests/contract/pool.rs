@@ -23,7 +23,7 @@ const GPUS: &str = "/pools/gpu";
 /// What no wait comes near unless it hangs.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Too short for anybody to give something back.
+/// Too short for a holder to release a resource.
 const SHORT: Duration = Duration::from_millis(300);
 
 type Acquiring = JoinHandle<Result<PoolGuard, PoolError>>;
@@ -64,7 +64,7 @@ async fn wait(pool: &Pool, place: usize) -> Result<Acquiring> {
 
 async fn waiting(pool: &Pool, count: usize) -> Result<()> {
     let reached = async {
-        while pool.look().await?.waiting.len() != count {
+        while pool.inspect().await?.waiting.len() != count {
             tokio::task::yield_now().await;
         }
         anyhow::Ok(())
@@ -76,7 +76,7 @@ async fn got(acquiring: Acquiring) -> Result<PoolGuard> {
     Ok(tokio::time::timeout(LONG, acquiring).await.context("it waits")???)
 }
 
-/// Returns when nothing is left of anybody.
+/// Returns when all nodes of the holders are gone.
 async fn all_is_gone(client: &Client) -> Result<()> {
     for below in ["held", "line"] {
         children_reach(client, &node(below), 0).await?;
@@ -119,7 +119,7 @@ async fn a_wish_is_met_or_waited_for((one, two): Clients) -> Result<()> {
     let error = ours.only(["7"]).acquire().await.err().context("there is no such thing")?;
     assert_eq!(
         error.to_string(),
-        "nothing of /pools/gpu is wanted: the things are 0, 1, and only 7 may be taken"
+        "no thing of /pools/gpu can be taken: the things are 0, 1, and only 7 may be taken"
     );
     // The second one is what counts.
     assert_eq!(ours.only(["7"]).only(["1"]).acquire().await?.name(), "1");
@@ -136,7 +136,7 @@ async fn what_can_never_be_had_is_not_waited_for(client: Client) -> Result<()> {
     ] {
         let acquired = tokio::time::timeout(LONG, pool.acquire()).await.context("it waits")?;
         let error = acquired.err().context("there is something")?.to_string();
-        assert_eq!(error, format!("nothing of /pools/gpu is wanted: {why}"));
+        assert_eq!(error, format!("no thing of /pools/gpu can be taken: {why}"));
     }
     Ok(())
 }
@@ -213,13 +213,13 @@ async fn a_holder_has_no_more_than_its_limit((one, two): Clients) -> Result<()> 
     let first = take(&ours).await?;
     nothing(&theirs).await?;
     let second = wait(&theirs, 1).await?;
-    // Others go before somebody who is at its limit.
+    // Others overtake a holder that is at its limit.
     let bobs = take(&others).await?;
     assert_eq!(bobs.name(), "1");
     bobs.release().await?;
     assert!(!second.is_finished());
 
-    let report = ours.look().await?;
+    let report = ours.inspect().await?;
     assert_eq!(report.held[0].holder.as_deref(), Some("ann"));
     assert_eq!(report.waiting[0].holder.as_deref(), Some("ann"));
     first.release().await?;
@@ -284,7 +284,7 @@ async fn lost_replies_neither_take_twice_nor_leak((participant, other): Observed
     for loss in [Loss::BeforeRequest, Loss::BeforeReply, Loss::BeforeReply] {
         participant.proxy.lose_next(OpCode::Multi, loss);
         let zero = take(&ours).await?;
-        assert_eq!((zero.name(), theirs.look().await?.held.len()), ("0", 1), "{loss:?}");
+        assert_eq!((zero.name(), theirs.inspect().await?.held.len()), ("0", 1), "{loss:?}");
         participant.proxy.lose_next(OpCode::Delete, loss);
         zero.release().await?;
         all_is_gone(&other).await?;
@@ -296,7 +296,7 @@ async fn lost_replies_neither_take_twice_nor_leak((participant, other): Observed
         participant.proxy.lose_next(OpCode::Multi, loss);
         held.1.release().await?;
         let last = got(waits).await?;
-        assert_eq!((last.name(), theirs.look().await?.held.len()), ("1", 2), "{loss:?}");
+        assert_eq!((last.name(), theirs.inspect().await?.held.len()), ("1", 2), "{loss:?}");
         assert!(last.verify().await.is_ok());
         drop((held.0, last));
         participant.proxy.lose_no_more();
@@ -392,7 +392,7 @@ async fn who_gives_up_leaves_nothing((participant, other): Observed) -> Result<(
     Ok(())
 }
 
-/// A time-out covers outages, and goes on after them.
+/// A timeout includes outages.
 async fn a_wait_with_a_limit_outlasts_an_outage(backend: Backend) -> Result<()> {
     let (participant, other) = (short(&backend).await?, backend.observer().await?);
     let (ours, theirs) = (gpus(&participant.client)?, gpus(&other)?);
@@ -425,15 +425,14 @@ async fn what_is_no_pool_is_named(backend: Backend) -> Result<()> {
     let path = ZnodePath::new("/other")?;
     client.create(&path, "{\"lockkeeper-pool\":2}", CreateMode::Persistent).await?;
     let error = Pool::new(&client, "/other")?.acquire().await.err().context("it goes on")?;
-    let expected =
-        "/other cannot be used as part of a pool: it has a pool of the layout 2, and not 1";
+    let expected = "/other is not part of a pool: it has the pool layout 2 instead of 1";
     assert!(error.to_string().starts_with(expected), "{error}");
     assert!(client.children(&path).await?.0.is_empty());
 
     let path = ZnodePath::new("/words")?;
     client.create(&path, "some words", CreateMode::Persistent).await?;
     let error = Pool::new(&client, "/words")?.acquire().await.err().context("it goes on")?;
-    assert!(error.to_string().contains("it has \"some words\" where"), "{error}");
+    assert!(error.to_string().contains("it has the data \"some words\";"), "{error}");
 
     for bad in ["/", "x"] {
         assert!(Pool::new(&client, bad).is_err());
@@ -449,7 +448,7 @@ async fn a_node_that_nothing_uses_becomes_a_pool(client: Client) -> Result<()> {
     let lock = Mutex::new(&client, GPUS)?;
     let held = lock.acquire().await?;
     let error = gpus(&client)?.try_acquire().await.err().context("it is a lock")?;
-    assert!(error.to_string().contains("it has no data where"), "{error}");
+    assert!(error.to_string().contains("it has no data;"), "{error}");
     held.release().await?;
     assert_eq!(take(&gpus(&client)?).await?.name(), "0");
     assert_eq!(&client.data(&path).await?.0[..], b"{\"lockkeeper-pool\":1}");
@@ -463,7 +462,7 @@ async fn a_node_that_was_made_by_hand_keeps_a_thing_out_of_use((one, two): Clien
     two.create(&node("held/0"), "", CreateMode::Persistent).await?;
     assert_eq!(take(&pool).await?.name(), "1");
     nothing(&pool.only(["0"])).await?;
-    let held = pool.look().await?.held;
+    let held = pool.inspect().await?.held;
     let kept = held.iter().find(|it| it.name == "0").context("it is not shown")?;
     assert_eq!((kept.session, &kept.info), (SessionId::NONE, &None));
 
@@ -473,7 +472,7 @@ async fn a_node_that_was_made_by_hand_keeps_a_thing_out_of_use((one, two): Clien
     Ok(())
 }
 
-/// Somebody deletes the pool while it is used: it is made again, and whoever waits comes again.
+/// The pool is deleted while it is used: it is created again, and the waiters enter again.
 async fn a_pool_that_was_deleted_is_made_again((participant, other): Observed) -> Result<()> {
     let (ours, theirs) = (gpus(&participant.client)?, gpus(&other)?);
     let held = (take(&theirs).await?, take(&theirs).await?);
@@ -493,9 +492,9 @@ async fn a_look_tells_who_has_what((one, two): Clients) -> Result<()> {
     let theirs = stored(&two)?;
     let held = take(&ours.only(["1"])).await?;
     let waits = wait(&theirs.only(["1", "x"]), 1).await?;
-    let report = ours.look().await?;
+    let report = ours.inspect().await?;
     assert_eq!(report.free, ["0"]);
-    let info = report.held[0].info.as_ref().context("it says who it is")?;
+    let info = report.held[0].info.as_ref().context("it describes its program")?;
     assert_eq!((report.held[0].name.as_str(), info.label.as_deref()), ("1", Some("training")));
     assert_eq!((report.held[0].token, report.held[0].session), (held.token(), held.session()));
     let only = BTreeSet::from(["1", "x"].map(str::to_owned));
@@ -504,7 +503,7 @@ async fn a_look_tells_who_has_what((one, two): Clients) -> Result<()> {
     waiting(&ours, 0).await
 }
 
-/// A look and a claim; who waits is woken for what it gets.
+/// A read and a claim. A waiter is woken for the resource that it gets.
 async fn what_a_thing_costs((alice, bob): Pair) -> Result<()> {
     use OpCode::{Delete, GetData, Multi, MultiRead, Sync};
     let (ours, theirs) = (gpus(&alice.client)?, gpus(&bob.client)?);

@@ -202,19 +202,19 @@ async fn a_client_has_one_presence_at_a_node((client, other): Clients) -> Result
 
 /// The node of the one before is there for a moment more, and belongs to the session of both.
 ///
-/// Seen to fail with the right to the node given back at once: taken by the own session.
+/// Fails with the right to the node given back at once: taken by the own session.
 async fn one_that_was_given_up_makes_room_for_the_next(participant: Participant) -> Result<()> {
     let client = &participant.client;
     let options = || Presence::builder(client, NODE).when_taken(WhenTaken::Fail);
     for _ in 0..5 {
         drop(options().start().await?);
         let presence = options().start().await?;
-        // One whose end nobody waits for.
+        // A presence whose end is not awaited.
         let polled = poll_immediately(presence.end()).await;
         assert!(polled.is_none(), "it ended at once");
     }
 
-    // One whose start nobody waits for.
+    // A presence whose start is not awaited.
     drop(options().start().await?);
     participant.proxy.clear();
     participant.proxy.hold_replies();
@@ -230,13 +230,13 @@ async fn one_that_was_given_up_makes_room_for_the_next(participant: Participant)
     let starting = tokio::spawn(options().start());
     participant.proxy.passes(|passed| passed.contains(&Passed::Request(OpCode::Multi))).await;
     starting.abort();
-    assert!(starting.await.is_err(), "its create has no answer");
+    assert!(starting.await.is_err(), "its create is not answered");
     participant.proxy.restore();
     options().start().await?.end().await?;
     Ok(())
 }
 
-/// Seen to fail without a look at the path: a presence at `/` was taken for good, and there were nodes
+/// Fails without a look at the path: a presence at `/` was taken for good, and there were nodes
 /// among the servers' own.
 async fn the_servers_own_has_no_presence(backend: Backend) -> Result<()> {
     let client = crate::without_chroot(&backend).await?;
@@ -301,7 +301,7 @@ async fn data_may_be_as_long_as_that_of_any_node((client, other): Clients) -> Re
     present(&presence, Zxid(0)).await?;
     assert_eq!(other.data(&node()).await?.0.len(), long.len());
 
-    // What no node can have is refused, and the presence goes on.
+    // Data that no node can hold is refused, and the presence continues.
     let refused = presence.update(vec![b'x'; 2_000_000]).await;
     let told = refused.expect_err("it is too long").to_string();
     assert!(told.contains("2000") && told.contains("bytes"), "{told}");
@@ -396,7 +396,7 @@ async fn an_update_changes_the_node_and_every_later_one(
     let second = present(&presence, first).await?;
     assert_eq!(&other.data(&node()).await?.0[..], b"2");
 
-    // What others write into it meanwhile is no reason to fail.
+    // A write of another client is not a failure.
     other.set_data(&node(), "by another", None).await?;
     presence.update("3").await?;
     assert_eq!(&other.data(&node()).await?.0[..], b"3");
@@ -463,7 +463,7 @@ async fn an_update_costs_one_write(participant: Participant) -> Result<()> {
 
 /// Each request failed at once, and the next one came 10 to 20 ms later, for as long as the outage lasted.
 ///
-/// Seen to fail without `retry::outlast`, where the node is read and where it is written.
+/// Fails without `retry::outlast`, where the node is read and where it is written.
 async fn nothing_is_asked_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
     let builder = Client::builder().session_timeout(Duration::from_secs(2));
     let (participant, other) =
@@ -494,9 +494,9 @@ async fn nothing_is_asked_while_no_server_can_be_reached(backend: Backend) -> Re
     Ok(())
 }
 
-/// There is no node, and the next one is made with the new data.
+/// The node does not exist, and the next one is created with the new data.
 ///
-/// Seen to fail without the updates that `KeptNode::reach` takes.
+/// Fails without the updates that `KeptNode::reach` takes.
 async fn an_update_does_not_wait_for_the_end_of_an_outage(backend: Backend) -> Result<()> {
     let builder = Client::builder().session_timeout(Duration::from_secs(2));
     let (participant, other) =

@@ -56,7 +56,7 @@ async fn editions_are_followed((alice, bob): Pair) -> Result<()> {
     }
     assert_eq!(theirs.editions().await?, [3, 4]);
     kept(&alice, &ours, 2).await?;
-    // A burst is one event and one read, and the last one is told.
+    // A burst is one event and one read, and the last edition is reported.
     bob.proxy.clear();
     bob.proxy.hold_replies();
     for number in 5..9 {
@@ -169,7 +169,7 @@ async fn a_rollback_is_an_edition(alice: Participant) -> Result<()> {
     kept(&alice, &routes, 2).await
 }
 
-/// Parts are written again, nobody sees them before, and what is left of the first try goes.
+/// Parts are written again, readers do not see them before the end, and the parts of the first try are deleted.
 async fn the_end_of_the_session_between_parts((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     ours.publish(&"a".to_owned()).await?;
@@ -241,7 +241,7 @@ async fn what_is_something_else_stays(alice: Participant) -> Result<()> {
 
 /// Every program that published something panicked.
 ///
-/// Seen to fail with names and numbers that were taken for those of editions, whatever they were.
+/// Fails with names and numbers that were taken for those of editions, whatever they were.
 async fn editions_that_nobody_published_are_refused(alice: Participant) -> Result<()> {
     // The next edition deletes the node of the last one.
     let routes: Routes = Publication::builder(&alice.client, ROUTES).keep(1).build()?;
@@ -256,9 +256,9 @@ async fn editions_that_nobody_published_are_refused(alice: Participant) -> Resul
         alice.client.set_data(routes.path(), line.clone(), None).await?;
 
         for error in [
-            routes.publish(&"a".to_owned()).await.expect_err("nobody published that"),
-            routes.publish(&long("a")).await.expect_err("nobody published that"),
-            routes.rollback(number).await.expect_err("nobody published that"),
+            routes.publish(&"a".to_owned()).await.expect_err("that edition was not published"),
+            routes.publish(&long("a")).await.expect_err("that edition was not published"),
+            routes.rollback(number).await.expect_err("that edition was not published"),
         ] {
             assert!(matches!(error, ValueError::Undecodable { .. }), "{error:?}");
         }
@@ -282,7 +282,7 @@ async fn a_version_that_has_come_around_is_told(alice: Participant) -> Result<()
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     alice.proxy.show_version(Some(-1));
-    // Another handle, which reads what is there.
+    // Another handle, which reads the present state.
     let other = self::routes(&alice.client)?;
     alice.proxy.clear();
     for error in [
@@ -347,7 +347,7 @@ async fn more_than_can_be_kept_is_not(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// What is left of long editions is swept, and a node below that is none of them is somebody else's.
+/// The remains of long editions are swept. Another node below belongs to another program.
 async fn a_node_of_others_below_stays(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
@@ -401,7 +401,7 @@ async fn permit(other: &Client, routes: &Routes, permissions: Permissions) -> Re
 
 /// A follower was stuck on it for good. Yet it is not lost either: it may be readable by then.
 ///
-/// Seen to fail when only what had been told was left behind: each call failed.
+/// Fails if only reported editions are skipped: each call failed.
 async fn an_edition_that_may_not_be_read_hides_no_other((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (routes(&alice.client)?, routes(&bob.client)?);
     ours.publish(&long("a")).await?;
@@ -431,7 +431,7 @@ async fn an_edition_that_may_not_be_read_hides_no_other((alice, bob): Pair) -> R
 
 /// A follower was stuck on it for good, and asked for the parts at each call.
 ///
-/// Seen to fail with an error instead of a change: each call failed.
+/// Fails with an error instead of a change: each call failed.
 async fn an_edition_with_parts_that_are_too_long_is_told_once(backend: Backend) -> Result<()> {
     let alice = backend.participant().await?;
     let client = Client::builder().max_frame(100_000).connect(&backend.connect_string()).await?;
@@ -453,8 +453,8 @@ async fn an_edition_with_parts_that_are_too_long_is_told_once(backend: Backend) 
     Ok(())
 }
 
-/// Publishes a long edition, until so many transactions are on their way and the last one of them has no
-/// answer.
+/// Publishes a long edition, until this many transactions are in flight and the last one is
+/// unanswered.
 async fn publishing(
     alice: &Participant,
     routes: &Routes,
@@ -478,10 +478,10 @@ async fn publishing(
     }
 }
 
-/// Its nodes stayed there until the session's end and longer: the one that says that parts are being
-/// written kept everybody from sweeping them.
+/// Symptom: its nodes stayed until the session's end and longer, because the node that marks a write in progress
+/// kept all clients from sweeping them.
 ///
-/// Seen to fail without `Unfinished`: its nodes stayed.
+/// Fails without `Unfinished`: its nodes stayed.
 async fn one_that_is_dropped_leaves_nothing(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
@@ -507,7 +507,7 @@ async fn one_that_is_dropped_leaves_nothing(alice: Participant) -> Result<()> {
 
 /// On servers with little room that took the room from every other edition, too.
 ///
-/// Seen to fail without `Unfinished`: its nodes stayed.
+/// Fails without `Unfinished`: its nodes stayed.
 async fn one_that_is_refused_half_way_leaves_nothing(alice: Participant) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
@@ -529,14 +529,14 @@ async fn one_that_is_refused_half_way_leaves_nothing(alice: Participant) -> Resu
 
 /// It was swept behind a successful edition only, for which servers with little room had none.
 ///
-/// Seen to fail with a sweep behind the edition alone: what was left was there still.
+/// Fails with a sweep behind the edition alone: what was left was there still.
 async fn what_is_left_of_one_goes_before_parts_are_written((alice, other): Observed) -> Result<()> {
     let routes = routes(&alice.client)?;
     routes.publish(&"a".to_owned()).await?;
     let left = routes.path().child("0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a11")?;
     other.create(&left, "", CreateMode::Persistent).await?;
     other.create(&left.child("00000")?, "part", CreateMode::Persistent).await?;
-    // One that somebody is writing.
+    // An edition that another client is writing.
     let theirs = routes.path().child("7d3b5b0a-2f27-4b62-8a4c-5b1f1f6f0e22")?;
     other.create(&theirs, "", CreateMode::Persistent).await?;
     other.create(&theirs.child("00000")?, "part", CreateMode::Persistent).await?;

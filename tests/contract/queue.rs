@@ -1,4 +1,4 @@
-//! Queues: nothing that was put is lost or done twice, and nobody is woken for nothing.
+//! Queues: no item is lost or done twice, and no consumer is woken without need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, Item, ItemState, LossReason,
-    Outcome, PutOptions, Queue, QueueError, Raw, State, Verdict, ZnodePath,
+    AtMostOnce, Client, Contact, CreateMode, ErrorCode, Failure, HolderState, Item, ItemState,
+    LossReason, Outcome, PutOptions, Queue, QueueError, Raw, Verdict, ZnodePath,
 };
 use lockkeeper_client::present;
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -49,7 +49,7 @@ async fn taken(taking: JoinHandle<Result<Item<u32>, QueueError>>) -> Result<Item
     Ok(tokio::time::timeout(LONG, taking).await.context("nothing is taken")???)
 }
 
-/// Takes what there is, and records it as done.
+/// Takes all items, and records them as done.
 async fn drained(queue: &Queue<u32>) -> Result<Vec<u32>> {
     let mut values = Vec::new();
     while let Some(item) = queue.try_take().await? {
@@ -59,7 +59,7 @@ async fn drained(queue: &Queue<u32>) -> Result<Vec<u32>> {
     Ok(values)
 }
 
-/// Waits until so many consumers stand in line.
+/// Waits until this many consumers are in the queue.
 async fn in_line(observer: &Client, count: usize) -> Result<()> {
     children_reach(observer, &node("/line"), count).await
 }
@@ -130,8 +130,8 @@ async fn a_lost_reply_changes_nothing((alice, bob): Pair) -> Result<()> {
     children_reach(&alice.client, &node("/bodies"), 0).await
 }
 
-/// The idle consumer is woken by the death, which nothing that it could list tells.
-/// In the order in which they are taken, each with what holds it up; and only one that nobody works on is set aside.
+/// The idle consumer is woken by the death, which no listing would show.
+/// In the order in which they are taken, each with the reason of its delay. Only an item without a holder is set aside.
 async fn items_are_listed_and_one_that_waits_is_buried((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
     assert!(matches!(ours.items(9).await, Err(QueueError::Deleted { .. })), "it makes no queue");
@@ -162,7 +162,7 @@ async fn items_are_listed_and_one_that_waits_is_buried((one, two): Clients) -> R
     assert!(items[4].due_unix_ms > Some(items[4].since_unix_ms), "{:?}", items[4]);
     assert_eq!(ours.items(2).await?, items[..2]);
 
-    assert!(!ours.bury("urgent", "mine").await?, "somebody works on it");
+    assert!(!ours.bury("urgent", "mine").await?, "a consumer works on it");
     assert!(!ours.bury("unknown", "mine").await? && !ours.bury("no/id", "mine").await?);
     assert!(ours.bury(&ids[2], "poison").await? && ours.bury("later", "poison").await?);
     assert!(!ours.bury(&ids[2], "poison").await?, "it is one");
@@ -195,9 +195,9 @@ async fn what_a_dead_consumer_had_goes_to_another((alice, bob): Pair) -> Result<
     let late = lost.done().await;
     let reason = LossReason::SessionExpired;
     assert!(matches!(late, Err(QueueError::Lost { reason: r, .. }) if r == reason), "{late:?}");
-    assert_eq!(lost.state(), State::Lost(reason));
+    assert_eq!(lost.state(), HolderState::Lost(reason));
     item.done().await?;
-    // In the next session, it goes on.
+    // It continues in the next session.
     ours.put(&8).await?;
     assert_eq!(*theirs.take().await?.value(), 8);
     Ok(())
@@ -221,7 +221,7 @@ async fn who_waits_goes_on_with_the_next_session((alice, bob): Pair) -> Result<(
     Ok(item.done().await?)
 }
 
-/// Somebody deletes the node by which others see this consumer. Seen to fail while the first in line tried to take
+/// Somebody deletes the node by which others see this consumer. Fails while the first in line tried to take
 /// again and again with the node that was gone.
 async fn a_consumer_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
@@ -238,7 +238,7 @@ async fn a_consumer_whose_node_is_deleted_goes_on((alice, bob): Pair) -> Result<
     Ok(())
 }
 
-/// Its caller is not polled until another consumer may have it. Seen to fail while it was handed over as it was.
+/// Its caller is not polled until another consumer may have it. Fails while it was handed over as it was.
 async fn an_item_that_is_lost_before_it_is_handed_over_is_taken_again(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -372,7 +372,7 @@ async fn what_is_retried_comes_last_and_then_dies((one, two): Clients) -> Result
     children_reach(&one, &node("/bodies"), 0).await
 }
 
-/// Its consumers never get as far as to say so.
+/// Its consumers die before they can report a failure.
 async fn an_item_that_kills_its_consumers_is_buried((alice, bob): Pair) -> Result<()> {
     let ours = jobs(&alice.client)?;
     let theirs: Queue<u32> = Queue::<u32>::builder(&bob.client, JOBS).max_tries(2).build()?;
@@ -390,7 +390,7 @@ async fn an_item_that_kills_its_consumers_is_buried((alice, bob): Pair) -> Resul
     Ok(())
 }
 
-/// Seen to fail when its only consumer passed it over from then on.
+/// Fails when its only consumer passed it over from then on.
 async fn an_item_whose_burial_is_unknown_is_buried_later((alice, bob): Pair) -> Result<()> {
     const LOSSES: usize = 50;
     let ours = jobs(&alice.client)?;
@@ -508,7 +508,7 @@ async fn an_item_that_is_held_for_too_long_is_lost(backend: Backend) -> Result<(
         "{late:?}"
     );
 
-    // The holder may have relied on what it was told.
+    // The holder may have relied on the reported deadline.
     let next = taken(waiting).await?;
     assert!(bob.client.now() >= deadline);
     assert_eq!(next.attempt(), 2);
@@ -521,7 +521,7 @@ async fn an_item_that_is_held_for_too_long_is_lost(backend: Backend) -> Result<(
     Ok(())
 }
 
-/// It stays for those who can read it, however often others have met it.
+/// It stays for consumers that can read it, however often others have tried.
 async fn an_item_that_cannot_be_read_is_told_and_stays((one, two): Clients) -> Result<()> {
     const TRIES: u32 = 2;
     let raw = Queue::<Bytes>::builder(&one, JOBS).max_tries(TRIES).build_with(Raw)?;
@@ -571,7 +571,7 @@ async fn at_most_once_is_gone_when_it_is_taken((alice, bob): Pair) -> Result<()>
         children_reach(&alice.client, &node(part), 0).await?;
     }
 
-    // What somebody had before, and gave back.
+    // An item that another consumer had and returned.
     ours.put(&5).await?;
     drop(ours.take().await?);
     children_reach(&alice.client, &node("/claims"), 0).await?;
@@ -579,7 +579,7 @@ async fn at_most_once_is_gone_when_it_is_taken((alice, bob): Pair) -> Result<()>
     Ok(())
 }
 
-/// However many wait: one for the put, and one for the place of whoever takes it.
+/// However many consumers wait: one event for the put, and one for the place of the consumer that takes it.
 async fn an_item_costs_two_events_however_many_wait(backend: Backend) -> Result<()> {
     const CONSUMERS: usize = 12;
     const ITEMS: usize = 10;
@@ -596,7 +596,7 @@ async fn an_item_costs_two_events_however_many_wait(backend: Backend) -> Result<
         drained(&jobs).await?;
         let gate = gate.clone();
         waiting.spawn(async move {
-            // None comes again, so that who is woken for nothing shows.
+            // No consumer returns, so that a needless wake-up shows.
             let item = jobs.take().await?;
             item.done().await?;
             gate.acquire().await?.forget();
@@ -632,7 +632,7 @@ async fn whoever_is_woken_leaves_the_rest_to_the_next((alice, bob): Pair) -> Res
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
     let all: Vec<_> = (0..3).map(|_| taking(&theirs)).collect();
     in_line(&alice.client, 3).await?;
-    // One event tells of all of them.
+    // One event covers all of them.
     ours.put_all(&[1, 2, 3]).await?;
     let mut values = BTreeSet::new();
     for waiting in all {
@@ -723,7 +723,7 @@ async fn a_handler_works_on_each_item((alice, bob): Pair) -> Result<()> {
             }
             11 => Ok(Verdict::Bury("it must not be done".to_owned())),
             12 => match item.done().await {
-                Ok(()) => Ok(Verdict::Retry("nobody asks any more".to_owned())),
+                Ok(()) => Ok(Verdict::Retry("no client asks any more".to_owned())),
                 Err(_) => Err("it is held"),
             },
             _ => Ok(Verdict::Done),
@@ -761,7 +761,7 @@ async fn a_handler_goes_on_when_it_has_ended_its_item((alice, bob): Pair) -> Res
     Ok(())
 }
 
-/// The handler is dropped with its item, and the next session goes on.
+/// The handler is dropped with its item, and continues in the next session.
 async fn a_handler_outlives_sessions((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
     let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
@@ -834,7 +834,7 @@ async fn a_queue_that_is_going_is_refused_and_goes((one, two): Clients) -> Resul
     assert!(theirs.delete().await?);
     assert!(one.exists(&node("")).await?.is_none());
 
-    // Consumers that wait while somebody deletes everything by hand are told.
+    // Consumers that wait while an operator deletes everything get an error.
     let ours = jobs(&one)?;
     ours.put(&1).await?;
     assert_eq!(drained(&theirs).await?, [1]);
@@ -846,9 +846,9 @@ async fn a_queue_that_is_going_is_refused_and_goes((one, two): Clients) -> Resul
     Ok(())
 }
 
-/// Deletes a node and all below it, as somebody might by hand.
+/// Deletes a node and all nodes below it, as an operator might.
 async fn delete_below(client: &Client, top: &ZnodePath) -> Result<()> {
-    // What its owner deletes meanwhile is gone as well.
+    // Nodes that their owner deletes during this are gone as well.
     let names = present(client.children(top).await)?.map(|(names, _)| names);
     for name in names.unwrap_or_default() {
         Box::pin(delete_below(client, &top.child(&name)?)).await?;

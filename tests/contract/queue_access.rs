@@ -1,4 +1,4 @@
-//! Queues by roles: who may only put cannot take, who may only take cannot put, and strangers can do neither.
+//! Queues with roles: a putter cannot take, a taker cannot put, and others can do neither.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ contract!(queue_costs);
 const JOBS: &str = "/app/jobs";
 const LINE: &str = "/app/jobs/line";
 
-/// For how long consumers that have nothing to do are looked at.
+/// How long idle consumers are observed.
 const IDLE: Duration = Duration::from_secs(3);
 
 fn jobs(client: &Client) -> Result<Queue<u32>> {
@@ -92,7 +92,7 @@ async fn options_are_steps_of_the_same_writes((alice, bob): Pair) -> Result<()> 
     for round in 0..3 {
         let item = theirs.take().await?;
         let mut sent = requests(&bob);
-        // The listing has no more of a key than one.
+        // The listing contains at most one item of each key.
         sent.retain(|op| *op != MultiRead);
         sent.sort_unstable_by_key(|op| *op != Multi);
         assert_eq!(sent, [Multi, GetData]);
@@ -168,10 +168,10 @@ async fn idle_consumers_cost_nothing_and_an_item_two_events(backend: Backend) ->
             children_reach(&producer, &line, consumers.len()).await?;
         }
         if count == 1 {
-            // It took what there was.
+            // It took all items.
             has_listed(&consumers[0], 3).await;
         }
-        // Then nobody has anything left to look at of those who came, once what is on its way has passed.
+        // After that, the consumers have no more reads to make, once the requests in flight are answered.
         one_item((&producer, &queue), &mut consumers).await?;
         tokio::time::sleep(IDLE).await;
 
@@ -202,7 +202,7 @@ async fn one_item(
         consumer.proxy.clear();
     }
     queue.put(&0).await?;
-    // It lists when it is woken, and before it stands in line again; whoever is first in line then lists too.
+    // It lists when it is woken, and before it enters the queue again. The first in the queue then lists too.
     has_listed(&consumers[0], 2).await;
     let (next, times) = if consumers.len() == 1 { (0, 3) } else { (1, 1) };
     has_listed(&consumers[next], times).await;

@@ -15,12 +15,12 @@ use lockkeeper::{Client, CreateMode, Instant, ZnodePath};
 use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
 use lockkeeper_client::{Clock, Host};
 use lockkeeper_testkit::backend::{Backend, Participant};
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::data_event::DataEvent;
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::crew::{ConsumerJob, Role, Workplace};
 use lockkeeper_testkit::sharing::queues::{self, Orders, QUEUE, QueueProgram, Terms};
 use lockkeeper_testkit::sharing::{Done, Scene};
-use lockkeeper_testkit::told::Told;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
@@ -42,7 +42,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// Longer than it takes until all is taken: sessions have ended, and what comes later is due.
 const SETTLING: Duration = Duration::from_secs(90);
 
-/// Longer than a program takes that has nothing to do any more.
+/// Longer than an idle program takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often the server's clock is looked at.
@@ -51,8 +51,8 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// An answer that took longer says too little about the clock.
 const QUICK: Duration = Duration::from_millis(20);
 
-/// Whatever is lost, and whoever dies: each item that was confirmed comes to one end, in order, not before it is due,
-/// and never in two hands.
+/// Whatever messages are lost and whichever programs die: each confirmed item ends once, in order, not before it
+/// is due, and is never held twice at a time.
 async fn items_are_done_once(backend: Backend) -> Result<()> {
     // Programs of a queue stay on one thread.
     LocalSet::new().run_until(run(backend)).await
@@ -61,7 +61,7 @@ async fn items_are_done_once(backend: Backend) -> Result<()> {
 async fn run(backend: Backend) -> Result<()> {
     let (seed, lasts) = seed_and_time();
     let mut random = fastrand::Rng::with_seed(seed);
-    // No program is told that all is well, and no server is behind another one.
+    // No program gets a success by mistake, and no server lags behind another one.
     let mut terms = Terms::any(&mut random, false, true);
     // Nobody sets it here.
     terms.has_steady_clock = true;
@@ -106,7 +106,7 @@ async fn run(backend: Backend) -> Result<()> {
         }
     }
 
-    // A session that somebody ends has a lease that nobody keeps.
+    // A session that another client ends has a lease that is not kept.
     let ending = Ending::ByTimeout(AWAY);
     go_wrong(&stage, || proxied.living(), ending, &mut random, lasts).await?;
     stage.is_over.store(true, Ordering::Relaxed);
@@ -140,7 +140,7 @@ async fn ends(stage: &Stage, what: &str, task: JoinHandle<()>) {
     }
 }
 
-/// Everybody who has a proxy, or had one.
+/// All participants that have or had a proxy.
 #[derive(Clone, Default)]
 struct Proxied {
     living: Arc<Mutex<Vec<Arc<Participant>>>>,
@@ -149,22 +149,22 @@ struct Proxied {
 
 impl Proxied {
     fn put(&self, participant: &Arc<Participant>) {
-        self.living.lock().expect("nobody panics with it").push(Arc::clone(participant));
+        self.living.lock().expect("the lock is not poisoned").push(Arc::clone(participant));
     }
 
     fn has_died(&self, participant: &Arc<Participant>) {
-        let mut living = self.living.lock().expect("nobody panics with it");
+        let mut living = self.living.lock().expect("the lock is not poisoned");
         living.retain(|other| !Arc::ptr_eq(other, participant));
-        self.dead.lock().expect("nobody panics with it").push(Arc::clone(participant));
+        self.dead.lock().expect("the lock is not poisoned").push(Arc::clone(participant));
     }
 
     fn living(&self) -> Vec<Arc<Participant>> {
-        self.living.lock().expect("nobody panics with it").clone()
+        self.living.lock().expect("the lock is not poisoned").clone()
     }
 
     /// How many events of the queue's nodes have passed all proxies.
     fn queue_events(&self) -> usize {
-        let dead = self.dead.lock().expect("nobody panics with it").clone();
+        let dead = self.dead.lock().expect("the lock is not poisoned").clone();
         // A chroot may come before it.
         let of_queue = format!("{QUEUE}/");
         let all = self.living().into_iter().chain(dead);
@@ -218,7 +218,7 @@ struct Station {
 
 impl Station {
     fn latest(&self) -> Option<Arc<Participant>> {
-        self.latest.lock().expect("nobody panics with it").clone()
+        self.latest.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -232,13 +232,13 @@ impl Workplace for Station {
     }
 
     async fn client(&self, gate: &Arc<Gate>) -> Client {
-        let mortal = Arc::new(Mortal { host: Arc::new(Sockets), gate: Arc::clone(gate) });
+        let mortal = Arc::new(GatedRuntime { host: Arc::new(Sockets), gate: Arc::clone(gate) });
         let builder = Client::builder().session_timeout(SESSION).runtime(mortal);
         loop {
             if let Ok(participant) = self.backend.participant_with(builder.clone()).await {
                 let participant = Arc::new(participant);
                 self.scene.proxied.put(&participant);
-                *self.latest.lock().expect("nobody panics with it") =
+                *self.latest.lock().expect("the lock is not poisoned") =
                     Some(Arc::clone(&participant));
                 return participant.client.clone();
             }
@@ -329,7 +329,7 @@ impl ServerClock {
     fn tell(&self, reading: &Reading) {
         self.stage.server_zero_ms.store(reading.most, Ordering::Relaxed);
         for unix_ms in [reading.least, reading.most] {
-            self.stage.note("world", What::Told(Told::ServerClock { unix_ms }));
+            self.stage.note("world", What::Data(DataEvent::ServerClock { unix_ms }));
         }
     }
 }

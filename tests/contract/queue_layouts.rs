@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use lockkeeper::{
-    AtMostOnce, Client, CreateMode, Failure, Item, LossReason, PutOptions, Queue, QueueBuilder,
-    QueueError, QueueLayout, Raw, State, ZnodePath,
+    AtMostOnce, Client, CreateMode, Failure, HolderState, Item, LossReason, PutOptions, Queue,
+    QueueBuilder, QueueError, QueueLayout, Raw, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Participant, children_reach};
 use lockkeeper_testkit::proxy::Loss;
@@ -285,7 +285,7 @@ async fn what_was_held_for_too_long_goes_to_another((one, two): Clients) -> Resu
     hasty.put(&value("x")).await?;
     let lost = next(&hasty).await?;
     let held = next(&patient).await?;
-    assert_eq!(lost.state(), State::Lost(LossReason::HeldTooLong));
+    assert_eq!(lost.state(), HolderState::Lost(LossReason::HeldTooLong));
     assert!(lost.deadline().is_none() && held.is_held());
     let done = lost.done().await;
     assert!(matches!(done, Err(QueueError::Lost { .. })), "{done:?}");
@@ -334,7 +334,7 @@ async fn a_file_of_several_items_is_put_apart(client: Client) -> Result<()> {
         assert!(&item.value()[..] == expected.as_bytes(), "{item:?}");
         item.done().await?;
     }
-    // Without the claims, which nobody has here, the same.
+    // The same without the claims, which do not occur here.
     let out = taking_out(&client, layout)?;
     let mut values = Vec::new();
     while let Some(value) = out.try_take().await? {
@@ -363,17 +363,23 @@ async fn what_a_layout_cannot_do_is_said(client: Client) -> Result<()> {
 
     let queue = claiming(&client, QueueLayout::CuratorQueue)?;
     queue.put(&value("x")).await?;
-    refused(queue.put_with(&value("x"), &PutOptions::new().priority(1)).await, "no priorities");
-    refused(queue.put_with(&value("x"), &PutOptions::new().key("a")).await, "no keys");
-    refused(queue.cancel("x").await, "no cancellations");
+    refused(
+        queue.put_with(&value("x"), &PutOptions::new().priority(1)).await,
+        "does not support priorities",
+    );
+    refused(
+        queue.put_with(&value("x"), &PutOptions::new().key("a")).await,
+        "does not support keys",
+    );
+    refused(queue.cancel("x").await, "does not support cancellations");
     let item = next(&queue).await?;
-    refused(item.bury("no").await, "no dead letters");
+    refused(item.bury("no").await, "does not support dead letters");
     assert!(item.is_held());
-    refused(queue.dead_letters().await, "no dead letters");
-    refused(queue.dead_value("x").await, "no dead letters");
-    refused(queue.put_back("x").await, "no dead letters");
-    refused(queue.discard("x").await, "no dead letters");
-    refused(queue.delete().await, "no consumers listed");
+    refused(queue.dead_letters().await, "does not support dead letters");
+    refused(queue.dead_value("x").await, "does not support dead letters");
+    refused(queue.put_back("x").await, "does not support dead letters");
+    refused(queue.discard("x").await, "does not support dead letters");
+    refused(queue.delete().await, "does not support lists of consumers");
     item.done().await?;
 
     let kazoo = claiming(&client, QueueLayout::KazooLocking)?;

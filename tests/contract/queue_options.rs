@@ -49,7 +49,7 @@ async fn take(queue: &Queue<u32>) -> Result<Item<u32>> {
     Ok(timeout(LONG, queue.take()).await.context("nothing is taken")??)
 }
 
-/// Takes what there is, and records it as done.
+/// Takes all items, and records them as done.
 async fn drained(queue: &Queue<u32>) -> Result<Vec<u32>> {
     let mut values = Vec::new();
     while let Some(item) = queue.try_take().await? {
@@ -77,7 +77,7 @@ async fn what_is_delayed_comes_when_it_is_due((one, two): Clients) -> Result<()>
     let report = ours.inspect().await?;
     assert_eq!((report.delayed, report.waiting), (3, 0));
 
-    // Whoever waits is told of nothing, and takes it all the same.
+    // A waiter gets no event, and takes the item nevertheless.
     for value in [3, 2] {
         let item = take(&theirs).await?;
         assert_eq!((*item.value(), item.attempt()), (value, 1));
@@ -87,7 +87,7 @@ async fn what_is_delayed_comes_when_it_is_due((one, two): Clients) -> Result<()>
     Ok(())
 }
 
-/// In the order of puts, also if nobody was there when they were due.
+/// In the order of puts, even if no consumer was there when they became due.
 async fn what_is_due_at_once_comes_in_the_order_of_puts((one, two): Clients) -> Result<()> {
     let ours = jobs(&one)?;
     ours.put(&0).await?;
@@ -190,7 +190,7 @@ async fn items_of_a_key_are_worked_on_one_at_a_time((one, two): Clients) -> Resu
         ours.put_with(&value, &options().key(key)).await?;
     }
     let (first, other) = (take(&ours).await?, take(&theirs).await?);
-    assert_eq!([*first.value(), *other.value()], [1, 3], "a busy key keeps nobody");
+    assert_eq!([*first.value(), *other.value()], [1, 3], "a busy key blocks no other item");
     assert!(ours.try_take().await?.is_none() && theirs.try_take().await?.is_none());
 
     // Whoever waits is woken by the end that frees the key.
@@ -320,7 +320,7 @@ async fn what_is_cancelled_is_taken_by_nobody((one, two): Clients) -> Result<()>
     let item = take(&theirs).await?;
     assert_eq!(*item.value(), 4);
 
-    // Its holder is told.
+    // Its holder learns of it.
     let told = async { timeout(LONG, item.cancelled()).await };
     let (cancelled, told) = tokio::join!(ours.cancel(item.id()), told);
     ensure!(cancelled? && told.is_ok());
@@ -336,7 +336,7 @@ async fn what_is_cancelled_is_taken_by_nobody((one, two): Clients) -> Result<()>
     nothing_is_left(&one).await
 }
 
-/// It was to be tried again, and whoever comes to it wants it at most once.
+/// It was due for a retry, and the next consumer takes items at most once.
 async fn what_is_cancelled_leaves_nothing_of_its_retry((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (jobs(&one)?, builder(&two).delivery(AtMostOnce).build()?);
     let id = ours.put_with(&1, &options().key("a")).await?;
@@ -600,7 +600,7 @@ async fn a_requester_that_has_left_keeps_nobody((alice, bob): Pair) -> Result<()
     nothing_is_left(&bob.client).await
 }
 
-/// Its id may be used again at once, for what has nothing to do with it.
+/// Its id may be used again at once, for an unrelated item.
 async fn a_cancelled_item_and_the_next_of_its_id_are_two((one, two): Clients) -> Result<()> {
     let (ours, theirs) = (jobs(&one)?, jobs(&two)?);
     let named = || options().id("seven");
@@ -620,7 +620,7 @@ async fn a_cancelled_item_and_the_next_of_its_id_are_two((one, two): Clients) ->
     let found = theirs.find_request("seven").await?.context("it is kept")?;
     assert_eq!((found.id(), timeout(LONG, found.answer::<u32>()).await??), ("seven", 20));
 
-    // Nor is it due when the other one would have been.
+    // It is also not due at the time of the other one.
     ours.put_with(&3, &named().delay(SOON)).await?;
     assert!(ours.cancel("seven").await?);
     ours.put_with(&4, &named().delay(LATER)).await?;

@@ -100,7 +100,7 @@ async fn kept_entries_end_with_their_owner(alice: Participant) -> Result<()> {
     queue_empties(&alice).await
 }
 
-/// Seen to fail when a door is not locked during the wait: the second task waits for the first.
+/// Fails when a door is not locked during the wait: the second task waits for the first.
 async fn two_tasks_of_one_owner_stand_in_line_once((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&bob)?.acquire().await?;
     let owner = Owner::new("alice");
@@ -121,7 +121,7 @@ async fn two_tasks_of_one_owner_stand_in_line_once((alice, bob): Pair) -> Result
     children_reach(&alice.observer().await?, &lock_path(), 1).await
 }
 
-/// L2. Seen to fail with the deletion taken out of `Contender::drop`.
+/// L2. Fails with the deletion taken out of `Contender::drop`.
 async fn l2_an_entry_cancelled_in_line_leaves_nothing_and_lets_the_next_one_go_on(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -149,13 +149,13 @@ async fn l6_a_release_that_is_lost_is_tried_again(alice: Participant) -> Result<
     queue_empties(&alice).await
 }
 
-/// L12: one session with two handles on one path shared the ownership by accident. Seen to fail
+/// L12: one session with two handles on one path shared the ownership by accident. Fails
 /// with one table of entries for all owners.
 async fn l12_two_owners_of_one_session_exclude_each_other(alice: Participant) -> Result<()> {
     let lock = reentrant(&alice)?;
     let (one, other) = (Owner::new("alice"), Owner::new("alice"));
     let entry = lock.acquire(&one).await?;
-    assert!(lock.try_acquire(&other).await?.is_none(), "a name is no identity");
+    assert!(lock.try_acquire(&other).await?.is_none(), "a name is not an identity");
     assert!(reentrant(&alice)?.try_acquire(&other).await?.is_none());
     entry.release().await?;
     Ok(())
@@ -186,7 +186,7 @@ async fn l20_entries_belong_to_no_thread(alice: Participant) -> Result<()> {
 
 /// L21: what kept a lock alive outlived it. A re-entry into a hold that is lost would.
 ///
-/// Seen to fail when `OwnerHold::current` takes any hold that is there: the new entry is a lost one.
+/// Fails when `OwnerHold::current` takes any hold that is there: the new entry is a lost one.
 async fn l21_a_lost_lock_is_not_entered_again(alice: Participant) -> Result<()> {
     let (lock, owner) = (reentrant(&alice)?, Owner::new("alice"));
     let old = lock.acquire(&owner).await?;

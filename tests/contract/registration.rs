@@ -156,7 +156,7 @@ async fn it_comes_back_with_the_next_session_as_it_was_last(
 
 /// TestServiceDiscovery.testCrashedServerMultiInstances: of two instances of one client, one came back.
 ///
-/// Seen to fail with only the first of the presences coming back.
+/// Fails with only the first of the presences coming back.
 async fn all_instances_of_a_client_come_back_after_its_session(
     (participant, other): Observed,
 ) -> Result<()> {
@@ -190,7 +190,7 @@ async fn all_instances_of_a_client_come_back_after_its_session(
 /// TestServiceDiscovery.testCleaning (CURATOR-163): services without instances stayed for ever. The nodes
 /// above an instance are containers, which servers remove.
 ///
-/// Seen to fail with plain nodes above the instance, and with its own one left.
+/// Fails with plain nodes above the instance, and with its own one left.
 async fn nothing_empty_stays(participant: Participant) -> Result<()> {
     let registration = register(&participant.client, instance("7")).await?;
     let made = participant.proxy.requests();
@@ -299,7 +299,7 @@ async fn an_earlier_life_is_replaced_without_a_gap((earlier, later): Clients) ->
 
 /// The old program of a rolling restart drains while it has not heard that the new one is there.
 ///
-/// Seen to fail where each life of a node begins with the same version.
+/// Fails where each life of a node begins with the same version.
 async fn an_earlier_life_that_does_not_know_it_yet_changes_nothing(
     (participant, later): Observed,
 ) -> Result<()> {

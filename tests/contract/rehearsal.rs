@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use lockkeeper::{
-    Client, Contact, Guard, LossReason, Mutex, MutexGuard, Outcome, Rehearsal, State,
+    Client, Contact, Guard, HolderState, LossReason, Mutex, MutexGuard, Outcome, Rehearsal,
     TransactionError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, children_reach};
@@ -25,7 +25,7 @@ async fn held(client: &Client) -> Result<MutexGuard> {
 }
 
 fn is_lost(guard: &Guard) -> bool {
-    matches!(guard.state(), State::Lost(_))
+    matches!(guard.state(), HolderState::Lost(_))
 }
 
 async fn a_session_that_expires_takes_the_lock_after_its_holder_knows(
@@ -58,10 +58,10 @@ async fn a_client_that_is_cut_off_loses_the_lock_at_its_deadline(backend: Backen
     rehearsal.cut_off();
     let mut status = client.status();
     status.wait_for(|status| status.contact == Contact::Disconnected).await?;
-    assert!(matches!(guard.state(), State::Suspect { .. }), "{:?}", guard.state());
+    assert!(matches!(guard.state(), HolderState::Suspect { .. }), "{:?}", guard.state());
 
-    rehearsal.stand_still(guard.remaining() + Duration::from_millis(1));
-    assert_eq!(guard.state(), State::Lost(LossReason::DeadlinePassed));
+    rehearsal.pause(guard.remaining() + Duration::from_millis(1));
+    assert_eq!(guard.state(), HolderState::Lost(LossReason::DeadlinePassed));
     rehearsal.reconnect();
     drop(guard);
     // Its node goes with the first connection.
@@ -69,7 +69,7 @@ async fn a_client_that_is_cut_off_loses_the_lock_at_its_deadline(backend: Backen
     Ok(())
 }
 
-/// The clock of the lease stops with the program; what the servers do meanwhile is of no help.
+/// The clock of the lease stops with the program; the servers' actions during that time do not help.
 async fn a_program_that_stands_still_has_lost_the_lock_when_it_goes_on(
     backend: Backend,
 ) -> Result<()> {
@@ -77,11 +77,11 @@ async fn a_program_that_stands_still_has_lost_the_lock_when_it_goes_on(
     let other = backend.participant().await?;
     let guard = held(&client).await?;
     let waiting = queue_up(&other, &Mutex::new(&other.client, LOCK)?, 2).await?;
-    rehearsal.stand_still(guard.remaining() / 2);
+    rehearsal.pause(guard.remaining() / 2);
     assert!(guard.is_held(), "half a lease is left");
     guard.verify().await?;
 
-    rehearsal.stand_still(client.session_timeout());
+    rehearsal.pause(client.session_timeout());
     // The session goes on, and that does not bring the lock back: nobody may have looked in between.
     client.data(&ZnodePath::root()).await?;
     assert_eq!(guard.lost().await, LossReason::DeadlinePassed);

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use lockkeeper::inspect::{self, Entry, LockQueue};
 use lockkeeper::revoke::{REQUEST, Revocation, RevokeOutcome, revoke, revoke_node, revoke_within};
 use lockkeeper::{
-    Client, Contact, CreateMode, ErrorCode, LossReason, OwnerInfo, State, VerifyError, ZnodePath,
+    Client, Contact, CreateMode, ErrorCode, HolderState, LossReason, OwnerInfo, VerifyError,
+    ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::Passed;
@@ -27,14 +28,14 @@ async fn a_holder_is_asked_by_the_mark_that_curator_sets((alice, bob): Pair) -> 
     let (requested, guard) = asked.await?;
     assert_eq!(requested, Ok(()));
     guard.verify().await?;
-    assert_eq!(guard.state(), State::Held, "asking takes nothing");
+    assert_eq!(guard.state(), HolderState::Held, "a request does not take the lock");
     guard.release().await?;
     Ok(())
 }
 
-/// Nobody could see any more who ignored the request.
+/// Symptom: the data no longer showed which holder ignored the request.
 ///
-/// Seen to fail when the holder does not write its owner back.
+/// Fails when the holder does not write its owner back.
 async fn a_holder_that_was_asked_is_still_known((alice, bob): Pair) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).label("nightly").build()?;
     let guard = std::sync::Arc::new(lock.acquire().await?);
@@ -58,7 +59,7 @@ async fn a_holder_that_was_asked_is_still_known((alice, bob): Pair) -> Result<()
 
 /// The same for one whose node was watched while it waited: it had never read what it wrote into it.
 ///
-/// Seen to fail when the guard knew only what it had read: the label was gone.
+/// Fails when the guard knew only what it had read: the label was gone.
 async fn a_holder_that_was_asked_after_a_wait_is_still_known((alice, bob): Pair) -> Result<()> {
     let held = mutex(&alice)?.acquire().await?;
     let lock = lockkeeper::Mutex::builder(&bob.client, crate::LOCK).label("nightly").build()?;
@@ -90,7 +91,7 @@ async fn answered(client: &Client, node: &ZnodePath) -> Result<OwnerInfo> {
     }
 }
 
-/// Seen to fail with a request that leaves both out.
+/// Fails with a request that leaves both out.
 async fn who_asks_and_why_is_told_to_the_holder_and_shown((alice, bob): Pair) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK);
     let guard = lock.user("alice").why("restoring").build()?.acquire().await?;
@@ -117,7 +118,7 @@ async fn who_asks_and_why_is_told_to_the_holder_and_shown((alice, bob): Pair) ->
 
 /// Curator compares the data of the node with the request.
 ///
-/// Seen to fail with a reason for those who wrote no owner.
+/// Fails with a reason for holders without an owner.
 async fn a_holder_of_another_program_gets_the_plain_request(alice: Participant) -> Result<()> {
     let client = &alice.client;
     client.ensure(&lock_path(), CreateMode::Container).await?;
@@ -130,7 +131,7 @@ async fn a_holder_of_another_program_gets_the_plain_request(alice: Participant) 
     Ok(())
 }
 
-/// Seen to fail without the wait: the holder had not gone.
+/// Fails without the wait: the holder had not gone.
 async fn those_who_were_asked_are_waited_for((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let node = guard.node().clone();
@@ -151,7 +152,7 @@ async fn those_who_were_asked_are_waited_for((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail without the write.
+/// Fails without the write.
 async fn since_when_it_is_held_is_noted((alice, bob): Pair) -> Result<()> {
     let held = mutex(&alice)?.acquire().await?;
     let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;
@@ -167,7 +168,7 @@ async fn since_when_it_is_held_is_noted((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail with a note at any version: the holder was never asked.
+/// Fails with a note at any version: the holder was never asked.
 async fn a_note_overwrites_no_request((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     assert!(revoke_node(&bob.client, guard.node()).await?);
@@ -179,7 +180,7 @@ async fn a_note_overwrites_no_request((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail with a note that writes the owner alone.
+/// Fails with a note that writes the owner alone.
 async fn what_others_need_to_know_survives_a_note(alice: Participant) -> Result<()> {
     let lock = lockkeeper::Mutex::builder(&alice.client, crate::LOCK).obey_lock_delay().build()?;
     let guard = lock.acquire().await?;
@@ -212,7 +213,7 @@ async fn asking_costs_three_round_trips_and_listening_one((alice, bob): Pair) ->
     alice.proxy.clear();
     guard.revoke_requested().await?;
     let mut requests = alice.proxy.requests();
-    // What the node said of its owner is written back, which nobody waits for.
+    // The owner's data is written back, and no call waits for that.
     requests.retain(|op| !matches!(op, RemoveWatches | SetData));
     assert_eq!(requests, [GetData, GetData], "sent together: for the request, and for the loss");
     Ok(())
@@ -229,12 +230,12 @@ async fn nobody_is_asked_where_nobody_holds(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// A node that went between the listing and the look was still in the way of those behind it: nobody held, and
-/// nobody was asked.
+/// Symptom: a node that disappeared between the listing and the read still blocked the contenders behind it. No
+/// contender counted as the holder, and none was asked.
 async fn who_holds_after_one_left_during_the_look_is_asked((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let waiting = queue_up(&alice, &mutex(&alice)?, 2).await?;
-    // For this look the first node is gone: whoever has it next is found by another one.
+    // For this read the first node is gone. Another read finds the next holder.
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::NoNode, 1);
     assert_eq!(revoke(&bob.client, &lock_path()).await?, [guard.node().clone()]);
     guard.release().await?;
@@ -242,8 +243,8 @@ async fn who_holds_after_one_left_during_the_look_is_asked((alice, bob): Pair) -
     Ok(())
 }
 
-/// With all contenders gone that were listed, the lock was free for those who looked, although it had gone
-/// from hand to hand.
+/// Symptom: if all listed contenders were gone, the lock looked free, although it had been passed
+/// from holder to holder.
 async fn a_look_at_those_who_leave_at_once_does_not_call_the_lock_free(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -336,7 +337,7 @@ async fn a_holder_that_gives_way_is_not_forced((alice, bob): Pair) -> Result<()>
     queue_empties(&alice).await
 }
 
-/// Seen to fail with the force left out: the lock stays held.
+/// Fails with the force left out: the lock stays held.
 async fn a_holder_that_does_not_is_forced_and_told(backend: Backend) -> Result<()> {
     const GRACE: Duration = Duration::from_millis(200);
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -381,7 +382,7 @@ const PAUSES: Duration = Duration::from_millis(250);
 
 /// A server that refused for now was asked again at once, as fast as it could answer.
 ///
-/// Seen to fail with `retry::retry_pause` without its pause.
+/// Fails with `retry::retry_pause` without its pause.
 async fn a_waiter_that_is_refused_for_now_pauses((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     bob.proxy.refuse_next(OpCode::GetData, ErrorCode::ThrottledOp, REFUSALS);
@@ -394,7 +395,7 @@ async fn a_waiter_that_is_refused_for_now_pauses((alice, bob): Pair) -> Result<(
     Ok(())
 }
 
-/// Seen to fail with `Guard::asked_for` looking again at once.
+/// Fails with `Guard::asked_for` looking again at once.
 async fn a_holder_that_is_refused_for_now_pauses((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     assert!(revoke_node(&bob.client, guard.node()).await?);

@@ -1,5 +1,5 @@
-//! Handles that are used in more than one tokio runtime, and runtimes that stand still or end; and closures
-//! of the user that panic where no caller is.
+//! Handles that are used in more than one tokio runtime, runtimes that are blocked or end, and closures
+//! of the user that panic in background tasks.
 
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -57,9 +57,9 @@ async fn shared_write(counter: &Counter) -> Result<()> {
     Ok(())
 }
 
-/// An add in a runtime that is kept for the next call of its thread, and does not run meanwhile.
+/// An add in a runtime that is kept for the next call of its thread, and does not run in between.
 ///
-/// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
+/// Fails if wake-ups are left to the runtime of the polling caller: the second add hangs.
 async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     let ids = IdBlocks::new(&counter, 1);
@@ -81,7 +81,7 @@ async fn an_add_in_a_runtime_that_stands_still_stalls_no_other(alice: Participan
     .await
 }
 
-/// Seen to fail with wake-ups that were left to the runtime of whoever polled: the second add hung.
+/// Fails if wake-ups are left to the runtime of the polling caller: the second add hangs.
 async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(alice: Participant) -> Result<()> {
     let counter = Counter::new(&alice.client, "/orders")?;
     elsewhere(move || {
@@ -99,8 +99,8 @@ async fn an_add_in_a_runtime_that_has_ended_stalls_no_other(alice: Participant) 
 
 /// The client lives on in another one.
 ///
-/// Seen to fail with tasks in the runtime of the caller: the cache was not told to have ended, its changes
-/// hung, and the presence was said to be there while its node was not.
+/// Fails with tasks in the runtime of the caller: the cache does not report its end, its changes
+/// hang, and the presence counts as present without a node.
 async fn what_was_begun_in_a_runtime_that_has_ended_goes_on((alice, bob): Observed) -> Result<()> {
     bob.create(&path("/config"), "", CreateMode::Persistent).await?;
     let client = alice.client.clone();
@@ -128,7 +128,7 @@ async fn what_was_begun_in_a_runtime_that_has_ended_goes_on((alice, bob): Observ
     Ok(())
 }
 
-/// Seen to fail with the node's keeper in the runtime of whoever released: bob waited for ever.
+/// Fails with the node's keeper in the runtime of the releasing caller: bob waits forever.
 async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(
     (alice, bob): Observed,
 ) -> Result<()> {
@@ -147,10 +147,10 @@ async fn a_lingering_node_does_not_stay_when_a_runtime_has_ended(
     Ok(())
 }
 
-/// In a runtime that stands still from then on, and where there is none.
+/// In a runtime that is blocked from then on, and without a runtime.
 ///
-/// Seen to fail with the wait for the delete in the runtime of whoever gave it up: the next start hung in the
-/// first case, and was refused in the second, as its own session had the node.
+/// Fails with the wait for the delete in the runtime of the caller that gave up: the next start hangs in the
+/// first case, and is refused in the second, because its own session has the node.
 async fn a_start_that_is_given_up_makes_room_for_the_next(alice: Participant) -> Result<()> {
     alice.client.create(&path("/workers"), "", CreateMode::Persistent).await?;
     elsewhere(move || {
@@ -176,7 +176,7 @@ async fn a_start_that_is_given_up_makes_room_for_the_next(alice: Participant) ->
     .await
 }
 
-/// Seen to fail without a word at the end of the tasks: requests, changes and views were waited for for ever,
+/// Fails without a word at the end of the tasks: requests, changes and views were waited for for ever,
 /// the presences were as they had been, and `taken` did not return and took a whole processor.
 async fn the_end_of_the_clients_runtime_is_told(backend: Backend) -> Result<()> {
     let bob = backend.observer().await?;
@@ -220,7 +220,7 @@ async fn the_end_of_the_clients_runtime_is_told(backend: Backend) -> Result<()> 
 
 /// Also one that had been begun, of which it is unknown what came of it.
 ///
-/// Seen to fail with work that went on: it waited for a timer of the runtime that had ended, and panicked.
+/// Fails with work that went on: it waited for a timer of the runtime that had ended, and panicked.
 async fn an_add_without_the_clients_runtime_is_told_that_it_is_closed(
     backend: Backend,
 ) -> Result<()> {
@@ -240,14 +240,14 @@ async fn an_add_without_the_clients_runtime_is_told_that_it_is_closed(
             }
             drop(home);
 
-            let error = other.block_on(in_time(add))?.expect_err("nobody sends it");
+            let error = other.block_on(in_time(add))?.expect_err("it is not sent");
             match is_begun {
                 true => assert_eq!(error.outcome(), Outcome::Unknown, "{error}"),
                 false => is_closed(error),
             }
-            is_closed(other.block_on(in_time(number))?.expect_err("nobody sends it"));
-            is_closed(other.block_on(in_time(counter.add(1)))?.expect_err("nobody sends it"));
-            is_closed(other.block_on(in_time(ids.next()))?.expect_err("nobody sends it"));
+            is_closed(other.block_on(in_time(number))?.expect_err("it is not sent"));
+            is_closed(other.block_on(in_time(counter.add(1)))?.expect_err("it is not sent"));
+            is_closed(other.block_on(in_time(ids.next()))?.expect_err("it is not sent"));
         }
         Ok(())
     })
@@ -260,8 +260,8 @@ fn is_closed(error: ValueError) {
     assert!(source.is_closed(), "{source}");
 }
 
-/// The server tells of the nodes that go with a session before it tells that the session is over. So who
-/// waited was told that another client had deleted its node, and so was who held.
+/// The server sends the events of a session's nodes before it reports the end of the session. Symptom: waiters
+/// and holders reported that another client had deleted their nodes.
 async fn a_session_that_ends_while_its_program_stands_still_is_named(
     backend: Backend,
 ) -> Result<()> {
@@ -302,7 +302,7 @@ async fn a_session_that_ends_while_its_program_stands_still_is_named(
     .await
 }
 
-/// Seen to fail without a word at the end of the task: the changes were waited for for ever.
+/// Fails without a word at the end of the task: the changes were waited for for ever.
 async fn a_filter_that_panics_ends_its_cache(alice: Participant) -> Result<()> {
     alice.client.create(&path("/config"), "", CreateMode::Persistent).await?;
     let wanted = |path: &str| {
@@ -321,7 +321,7 @@ async fn a_filter_that_panics_ends_its_cache(alice: Participant) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail without a word at the end of the task: it was taken by a session that was over.
+/// Fails without a word at the end of the task: it was taken by a session that was over.
 async fn a_closure_of_a_presence_that_panics_ends_it((alice, bob): Observed) -> Result<()> {
     let others = Presence::builder(&bob, "/workers/7").data("good").start().await?;
     let replaces = |data: &[u8]| {

@@ -1,4 +1,4 @@
-//! The read-write lock: who goes together, in which order, and at what cost.
+//! The read-write lock: which holds are shared, in which order, and at what cost.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ async fn grants_follow_the_order_of_arrival((alice, bob): Pair) -> Result<()> {
 
 /// L14: readers and writers that watched contenders behind them waited for each other.
 ///
-/// Seen to fail with `WaitQueue::standing` looking at the whole line instead of what is ahead: they hang.
+/// Fails with `WaitQueue::standing` looking at the whole line instead of what is ahead: they hang.
 async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -99,8 +99,8 @@ async fn l14_readers_and_writers_never_wait_for_each_other_in_a_circle(
 
 /// L15: a downgraded reader lost its place, and a writer came in while it read.
 ///
-/// Seen to fail with `Kind::may_become` empty for writers: the one that waited for the writer
-/// remembers nobody else ahead, and writes while the reader reads. It never looks for a reader.
+/// Fails with `Kind::may_become` empty for writers: the contender that waited for the writer
+/// does not remember another one ahead, and writes while the reader reads. It never looks for a reader.
 async fn l15_a_downgraded_reader_keeps_its_place((alice, bob): Pair) -> Result<()> {
     let writing = rw_lock(&alice)?.write().await?;
     let lock = rw_lock(&bob)?;
@@ -119,7 +119,7 @@ async fn l15_a_downgraded_reader_keeps_its_place((alice, bob): Pair) -> Result<(
 
 /// L15, in two steps as Curator makes it: the reader first, at the writer's number.
 ///
-/// Seen to fail as the one above.
+/// Fails like the one above.
 async fn l15_a_writer_waits_for_the_reader_that_another_library_put_before_it(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -141,7 +141,7 @@ async fn l15_a_writer_waits_for_the_reader_that_another_library_put_before_it(
 
 /// L16: readers watched the first writer rather than the nearest, and woke for every one.
 ///
-/// Seen to fail without the `rev()` in `WaitQueue::standing`: the reader wakes for the first writer.
+/// Fails without the `rev()` in `WaitQueue::standing`: the reader wakes for the first writer.
 async fn l16_a_reader_watches_the_nearest_writer_ahead((alice, bob): Pair) -> Result<()> {
     let first = rw_lock(&alice)?.write().await?;
     let lock = rw_lock(&alice)?;
@@ -152,7 +152,7 @@ async fn l16_a_reader_watches_the_nearest_writer_ahead((alice, bob): Pair) -> Re
     first.release().await?;
     let second = second.await??;
     bob.client.sync(&lock_path()).await?;
-    assert_eq!(bob.proxy.events(), [], "the first writer is none of its business");
+    assert_eq!(bob.proxy.events(), [], "it does not watch the first writer");
     second.release().await?;
     reader.await??.release().await?;
     assert_eq!(bob.proxy.events().len(), 1);
@@ -176,7 +176,7 @@ async fn readers_behind_a_writer_wake_once_and_ask_nothing(backend: Backend) -> 
         guards.push(reader.await??);
     }
     assert_eq!(bob.proxy.requests(), [], "what they knew was enough");
-    // All watch the same node, and a session is told once.
+    // All watch the same node, and a session gets one event.
     assert_eq!(bob.proxy.events().len(), 1);
     Ok(())
 }

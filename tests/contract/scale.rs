@@ -1,4 +1,4 @@
-//! Ten thousand who follow one value in one process: the server has one watch of them, and tells once.
+//! Ten thousand followers of one value in one process: the server has one watch for them, and sends one event.
 
 use std::time::Duration;
 

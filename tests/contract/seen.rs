@@ -1,4 +1,4 @@
-//! What others see of a lock that is no queue, or that is kept by a lock delay.
+//! What other programs see of a lock without a queue, or of a lock with a delay.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn holder_of(client: &Client, path: &ZnodePath) -> Result<(FencingToken, S
     Ok((queue.entries[0].token, queue.entries[0].session))
 }
 
-/// Symptom: a held `ExclusiveNode`, or a name, was free to all who looked.
+/// Symptom: a held `ExclusiveNode`, or a name, looked free to other programs.
 async fn a_node_that_is_the_lock_is_seen((alice, observer): Observed) -> Result<()> {
     let lock = ExclusiveNode::builder(&alice.client, LOCK).label("nightly").build()?;
     let guard = lock.acquire().await?;
@@ -61,7 +61,7 @@ async fn a_node_that_is_the_lock_is_seen((alice, observer): Observed) -> Result<
     claim.release().await?;
     observer.sync(&lock_path()).await?;
     assert!(LockQueue::inspect(&observer, &lock_path()).await?.is_none());
-    // A node that stays is nobody's hold.
+    // A persistent node is not a hold.
     alice.client.create(&lock_path(), "x", CreateMode::Persistent).await?;
     let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a node")?;
     assert!(!queue.is_node() && queue.entries.is_empty(), "{queue:?}");
@@ -87,7 +87,7 @@ async fn the_holder_of_a_node_is_asked_and_forced((alice, bob): Pair) -> Result<
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
     assert_eq!(revoke(&bob.client, &lock_path()).await?, [lock_path()]);
     guard.revoke_requested().await?;
-    assert!(guard.is_held(), "asking takes nothing");
+    assert!(guard.is_held(), "a request does not take the lock");
 
     let went = revoke_within(&bob.client, &lock_path(), Duration::ZERO).await?;
     assert_eq!(went, [(lock_path(), RevokeOutcome::Forced)]);
@@ -122,7 +122,7 @@ async fn the_node_of_another_program_is_not_written_to((alice, bob): Pair) -> Re
 
 /// The grace time was over for a node whose name another program had by then.
 ///
-/// Seen to fail when only the name of the node is looked at: it is taken from the next holder.
+/// Fails when only the name of the node is looked at: it is taken from the next holder.
 async fn a_node_that_others_have_by_now_is_not_taken_from_them((alice, bob): Pair) -> Result<()> {
     let other = alice.observer().await?;
     let guard = ExclusiveNode::new(&alice.client, LOCK)?.acquire().await?;
@@ -134,7 +134,7 @@ async fn a_node_that_others_have_by_now_is_not_taken_from_them((alice, bob): Pai
         written.is_some_and(|index| crate::gets(&passed[index..]) > 0)
     };
     bob.proxy.passes(asked).await;
-    // The event that tells of the release is lost with the connection.
+    // The event of the release is lost with the connection.
     bob.proxy.refuse();
     guard.release().await?;
     let next = ExclusiveNode::new(&other, LOCK)?.acquire().await?;
@@ -176,7 +176,7 @@ async fn an_entry_has_what_created_its_node((alice, observer): Observed) -> Resu
     Ok(reader.release().await?)
 }
 
-/// Symptom: nobody who looked saw a lock delay. The lock was free to them, and whoever asked for it waited.
+/// Symptom: a lock delay was not visible. The lock looked free, but an acquire waited.
 async fn a_due_lock_delay_is_seen((alice, observer): Observed) -> Result<()> {
     let lock = Mutex::builder(&alice.client, LOCK).lock_delay(LONG).label("nightly").build()?;
     let guard = lock.acquire().await?;
@@ -196,7 +196,7 @@ async fn a_due_lock_delay_is_seen((alice, observer): Observed) -> Result<()> {
         let owner = delay.owner.as_ref().context("an owner")?;
         assert_eq!((owner.pid, owner.label.as_deref()), (std::process::id(), Some("nightly")));
     }
-    assert_eq!(listed.len(), 1, "the mark is no lock: {listed:?}");
+    assert_eq!(listed.len(), 1, "the mark is not a lock: {listed:?}");
     Ok(())
 }
 
@@ -212,9 +212,9 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold((alice, bob): Pair) -> 
     let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     assert_eq!((queue.holders().count(), queue.waiters().count()), (0, 1), "{queue:?}");
     assert_eq!(queue.delay.context("a delay")?.length, Some(LONG));
-    assert_eq!(revoke(&observer, &lock_path()).await?, [], "nobody holds it");
+    assert_eq!(revoke(&observer, &lock_path()).await?, [], "it is free");
 
-    // Only who waits it out knows how much is left.
+    // Only a contender that waits it out knows how much is left.
     while lock.lock_delay_left().is_none() {
         tokio::task::yield_now().await;
     }
@@ -223,7 +223,7 @@ async fn a_lock_delay_that_is_waited_out_is_nobodys_hold((alice, bob): Pair) -> 
     waiting.abort();
     children_reach(&observer, &lock_path(), 0).await?;
 
-    // One that does not obey it has the lock, and is not said to wait.
+    // A contender that ignores the delay holds the lock, and is not shown as waiting.
     let guard = Mutex::new(&observer, LOCK)?.acquire().await?;
     let queue = LockQueue::inspect(&observer, &lock_path()).await?.context("a queue")?;
     let holders: Vec<_> = queue.holders().map(|entry| &entry.node).collect();
@@ -262,9 +262,9 @@ async fn a_wait_outlasts_a_lock_delay((alice, bob): Pair) -> Result<()> {
     Ok(())
 }
 
-/// Seen to fail with a watch on the path alone.
+/// Fails with a watch on the path alone.
 async fn a_watch_tells_each_change_of_a_queue((alice, bob): Pair) -> Result<()> {
-    // There is no such node yet.
+    // The node does not exist yet.
     let mut watch = QueueWatch::new(&bob.client, &lock_path()).await?;
     let guard = Mutex::new(&alice.client, LOCK)?.acquire().await?;
     watch.changed().await?;
@@ -282,7 +282,7 @@ async fn a_watch_tells_each_change_of_a_queue((alice, bob): Pair) -> Result<()> 
     Ok(())
 }
 
-/// Seen to fail without the watch on the mark, which is beside the lock.
+/// Fails without the watch on the mark, which is not below the lock.
 async fn a_watch_tells_a_change_of_the_lock_delay((alice, bob): Pair) -> Result<()> {
     // No server reaps it, which would be a change too.
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
@@ -303,7 +303,7 @@ async fn a_watch_outlasts_a_lost_connection_and_ends_with_its_session(
 ) -> Result<()> {
     let mut watch = QueueWatch::new(&alice.client, &lock_path()).await?;
     alice.proxy.cut();
-    // What happened meanwhile was not told.
+    // Changes in the meantime were not reported.
     watch.changed().await?;
     alice.proxy.expire_session().await?;
     while watch.changed().await.is_ok() {}

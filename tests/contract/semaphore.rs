@@ -59,7 +59,7 @@ async fn grants_follow_the_order_of_arrival_also_of_the_greedy((alice, bob): Pai
     Ok(())
 }
 
-/// Seen to fail with only one node watched, as Curator's mutex does with `maxLeases` above one:
+/// Fails with only one node watched, as Curator's mutex does with `maxLeases` above one:
 /// it hangs when the other holder leaves first.
 async fn whichever_holder_leaves_the_first_in_line_gets_in(backend: Backend) -> Result<()> {
     for leaves in 0..3 {
@@ -84,7 +84,7 @@ async fn releases_in_order_of_arrival_wake_one_each(backend: Backend) -> Result<
     let ours = semaphore(&alice, 2)?;
     let mut holders = vec![ours.acquire().await?, ours.acquire().await?];
     for place in 0..WAITERS {
-        // Sessions of their own: a session is told once, however many of it watch.
+        // Separate sessions, because a session gets one event, however many of its tasks watch.
         let bob = backend.participant().await?;
         let theirs = semaphore(&bob, 2)?;
         let acquire = async move { theirs.acquire().await };
@@ -104,9 +104,9 @@ async fn releases_in_order_of_arrival_wake_one_each(backend: Backend) -> Result<
     Ok(())
 }
 
-/// L18: changing the number of permits did not wake those who wait.
+/// L18: changing the number of permits did not wake the waiters.
 ///
-/// Seen to fail with `Permits::changed` pending for ever: it hangs.
+/// Fails with `Permits::changed` pending for ever: it hangs.
 async fn l18_more_permits_let_in_those_who_wait((alice, bob): Pair) -> Result<()> {
     let ours = semaphore(&alice, 1)?;
     let first = ours.acquire().await?;
@@ -136,10 +136,10 @@ async fn l18_more_permits_let_in_those_who_wait((alice, bob): Pair) -> Result<()
     Ok(())
 }
 
-/// L5: a waiter was told that it held. More permits let it in by the old listing, in which its node
-/// still was.
+/// L5: a waiter counted as a holder. More permits let it in by the old listing, which still contained its
+/// node.
 ///
-/// Seen to fail without the listing after a change of the number (`Contenders::hold`): it is granted.
+/// Fails without the listing after a change of the number (`Contenders::hold`): it is granted.
 async fn l5_more_permits_do_not_let_in_a_waiter_whose_node_is_gone(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -250,7 +250,7 @@ async fn what_can_never_be_had_is_refused((alice, bob): Pair) -> Result<()> {
 
 /// 0 counted as 1.
 async fn no_permits_at_all_are_refused(alice: Participant) -> Result<()> {
-    let error = Semaphore::new(&alice.client, LOCK, 0).expect_err("nobody could have one");
+    let error = Semaphore::new(&alice.client, LOCK, 0).expect_err("no permit could be acquired");
     assert_eq!(error, BuildError::NoPermits(lock_path()));
     assert!(error.to_string().contains("0 permits"), "{error}");
 
@@ -262,7 +262,7 @@ async fn no_permits_at_all_are_refused(alice: Participant) -> Result<()> {
     assert_eq!(ours.acquire_many_timeout(0, patience).await.expect_err("none"), none);
     assert!(!none.is_retryable() && none.to_string().contains("at least 1"), "{none}");
 
-    let error = ours.set_permits(0).await.expect_err("nobody could have one");
+    let error = ours.set_permits(0).await.expect_err("no permit could be acquired");
     assert_eq!(error, SetPermitsError::Zero { path: lock_path() });
     assert!(error.to_string().contains("cannot be 0"), "{error}");
     assert_eq!(alice.proxy.requests(), [], "no server was asked");
@@ -273,7 +273,7 @@ async fn no_permits_at_all_are_refused(alice: Participant) -> Result<()> {
 async fn what_is_no_number_is_refused(alice: Participant) -> Result<()> {
     alice.client.ensure(&lock_path(), CreateMode::Persistent).await?;
     alice.client.set_data(&lock_path(), "ten", None).await?;
-    let error = semaphore(&alice, 2)?.acquire().await.expect_err("ten is no number");
+    let error = semaphore(&alice, 2)?.acquire().await.expect_err("the data is not a number");
     assert!(matches!(&error, AcquireError::BadPermits { found, .. } if found == "ten"), "{error}");
     queue_empties(&alice).await?;
     alice.client.set_data(&lock_path(), "10", None).await?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::inspect::{self, LockQueue};
 use lockkeeper::{
-    AcquireError, BuildError, Client, CreateMode, Kind, LeaseMode, LossReason, Mutex, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, SetPermitsError, State, VerifyError, ZnodePath,
+    AcquireError, BuildError, Client, CreateMode, HolderState, Kind, LeaseMode, LossReason, Mutex,
+    Semaphore, SemaphoreGuard, SemaphoreProfile, SetPermitsError, VerifyError, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -133,7 +133,7 @@ async fn so_many_hold_and_no_more(backend: Backend) -> Result<()> {
 
 /// L17: one that died, or hung, at the gate jammed the semaphore.
 ///
-/// Seen to fail with the gate's node made persistent (`Contender::attempt`): nobody gets in.
+/// Fails with a persistent gate node (`Contender::attempt`): no contender gets in.
 async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()> {
     for layout in layouts() {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -143,7 +143,7 @@ async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()
         reach(&alice, &layout, 1, 1 + waiting_leases(&layout)).await?;
         let next = acquiring(&ours, 1);
         reach(&alice, &layout, 2, 1 + waiting_leases(&layout)).await?;
-        // One that has no answer to its create yet would just enter again.
+        // A contender whose create is still unanswered would just enter again.
         bob.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) > 0).await;
         bob.proxy.expire_session().await?;
         assert!(zombie.await?.is_err(), "its place is lost");
@@ -156,7 +156,7 @@ async fn l17_a_zombie_at_the_gate_does_not_jam_it(backend: Backend) -> Result<()
 
 /// L17, with one that gives up: neither its place at the gate nor its lease may stay.
 ///
-/// Seen to fail without the clean-up in `Contender`'s `Drop`: both stay.
+/// Fails without the clean-up in `Contender`'s `Drop`: both stay.
 async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> Result<()> {
     for layout in layouts() {
         let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -173,7 +173,7 @@ async fn l17_one_that_gives_up_at_the_gate_leaves_nothing(backend: Backend) -> R
 
 /// L17: leases were orphaned when a reply was lost.
 ///
-/// Seen to fail with `Contender::recover` taking every lost create for one that was not made: the
+/// Fails with `Contender::recover` taking every lost create for one that was not made: the
 /// lease stays.
 async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result<()> {
     for layout in layouts() {
@@ -201,10 +201,10 @@ async fn l17_leases_are_not_orphaned_by_lost_replies(backend: Backend) -> Result
     Ok(())
 }
 
-/// L17, with the gate taken away: kazoo's leases have no order, so only whoever is at the gate may
-/// make one.
+/// L17, with the gate taken away: kazoo's leases are not ordered, so only the contender at the gate may
+/// create one.
 ///
-/// Seen to fail without `gate.run`: it goes on waiting.
+/// Fails without `gate.run`: it keeps waiting.
 async fn l17_one_that_loses_the_gate_takes_no_lease((alice, bob): Pair) -> Result<()> {
     let layout = SemaphoreProfile::Kazoo;
     let holder = semaphore(&alice, 1, &layout)?.acquire().await?;
@@ -282,7 +282,7 @@ async fn foreign_leases_are_refused(backend: Backend) -> Result<()> {
         semaphore.acquire().await?.release().await?;
         let foreign = places(&layout).1.child("config")?;
         alice.client.create(&foreign, "", CreateMode::Persistent).await?;
-        let error = semaphore.acquire().await.expect_err("it is no lease");
+        let error = semaphore.acquire().await.expect_err("it is not a lease");
         assert!(matches!(error, AcquireError::Foreign { .. }), "{error:?}");
         alice.client.delete(&foreign, None).await?;
         reach(&alice, &layout, 0, 0).await?;
@@ -314,7 +314,7 @@ async fn leases_are_shown_and_keys_that_look_like_them_are_not(alice: Participan
 
 /// Each permit has a node there, and the loss of any is the loss of all.
 ///
-/// Seen to fail with only the last of the nodes held: it stays held.
+/// Fails with only the last of the nodes held: it stays held.
 async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<()> {
     for layout in layouts() {
         for lost in 0..3 {
@@ -330,7 +330,7 @@ async fn the_loss_of_one_of_several_permits_is_told(backend: Backend) -> Result<
             assert!(written.commit().await.is_err(), "only while all are held");
             let reason = LossReason::NodeDeleted;
             assert_eq!(guard.verify().await, Err(VerifyError::Lost(reason)), "{layout:?} {lost}");
-            assert_eq!(guard.state(), State::Lost(reason));
+            assert_eq!(guard.state(), HolderState::Lost(reason));
             assert!(guard.release().await.is_err(), "it was lost before");
             reach(&alice, &layout, 0, 0).await?;
         }
@@ -362,14 +362,14 @@ async fn the_loss_of_one_of_several_permits_is_found(backend: Backend) -> Result
         while guard.is_held() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(guard.state(), State::Lost(LossReason::NodeDeleted), "{layout:?}");
+        assert_eq!(guard.state(), HolderState::Lost(LossReason::NodeDeleted), "{layout:?}");
         drop(guard);
         reach(&alice, &layout, 0, 0).await?;
     }
     Ok(())
 }
 
-/// Symptom: only one of the nodes was watched, and without heartbeats nobody looked at the others.
+/// Symptom: only one of the nodes was watched, and without heartbeats the others were not checked.
 async fn the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats(
     backend: Backend,
 ) -> Result<()> {
@@ -385,7 +385,7 @@ async fn the_loss_of_one_of_several_permits_is_heard_of_without_heartbeats(
     Ok(())
 }
 
-/// Symptom: whoever waited then looked no more at how many permits there are.
+/// Symptom: waiters no longer read the number of permits after that.
 async fn a_count_that_is_made_anew_is_heard_of(backend: Backend) -> Result<()> {
     let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
     let (alice, bob) = (backend.participant().await?, backend.participant().await?);
@@ -403,7 +403,7 @@ async fn a_count_that_is_made_anew_is_heard_of(backend: Backend) -> Result<()> {
     reach(&alice, &layout, 0, 0).await
 }
 
-/// Symptom: the number was written, and everybody but its writer read none.
+/// Symptom: the number was written, but only its writer could read it.
 async fn more_permits_than_curator_counts_are_refused(alice: Participant) -> Result<()> {
     let layout = SemaphoreProfile::CuratorCounted(COUNT.to_owned());
     let most = i32::MAX.unsigned_abs();
@@ -420,7 +420,7 @@ async fn more_permits_than_curator_counts_are_refused(alice: Participant) -> Res
 /// Several permits were granted although the session of the first of them had ended before the
 /// last one was taken: only the last one's was looked at.
 ///
-/// Seen to fail without the comparison of sessions, in `Contenders::all_of`.
+/// Fails without the comparison of sessions, in `Contenders::all_of`.
 async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> Result<()> {
     let (alice, layout) = (backend.participant().await?, SemaphoreProfile::Curator);
     let printers = semaphore(&alice, 2, &layout)?;
@@ -429,10 +429,10 @@ async fn permits_of_two_sessions_are_not_granted_together(backend: Backend) -> R
     reach(&alice, &layout, 0, 0).await
 }
 
-/// Two waited for ever, each for leases that the other had: one had lost the gate with its session
-/// and had gone on to enter its leases in the next one, beside the next one at the gate.
+/// Symptom: two contenders waited forever, each for leases of the other. One had lost the gate with its session,
+/// and continued to create leases in the next session, concurrently with the next contender at the gate.
 ///
-/// Seen to fail without `Contenders::all_of`: it goes on waiting.
+/// Fails without `Contenders::all_of`: it keeps waiting.
 async fn one_whose_gate_is_of_an_earlier_session_does_not_wait_for_leases(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -458,7 +458,7 @@ async fn expires_between_two_leases(alice: &Participant, printers: &Semaphore) -
     }
     let old = alice.client.session_id();
     alice.proxy.expire_session().await?;
-    // It goes on when the next session is there.
+    // It continues when the next session is established.
     next_session(alice, old).await?;
     let error = acquiring.await.expect_err("the gate and the first lease are gone");
     assert!(matches!(error, AcquireError::SessionExpired { .. }), "{error:?}");

@@ -3,8 +3,8 @@
 //! written to since. What follows them goes back with them. For servers with lower numbers, see
 //! [`crate::wiped`].
 //!
-//! Seen to fail, each in each of these ways, while only a lower number was taken for another history:
-//! followers stayed on what they had been told last, and said that it was current.
+//! Each fails, in each of these ways, if only a lower number counts as another history:
+//! followers keep the last reported state, and report it as current.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits until this number leads, and has proclaimed itself; `None`: until nobody leads.
+    /// Waits until this number leads and has proclaimed itself; `None`: until there is no leader.
     async fn sees_leader(&mut self, number: Option<u32>) -> Result<()> {
         let wanted = number.map(|number| number.to_string());
         let told = async {
@@ -185,7 +185,7 @@ impl Follower {
     async fn waits_for_thing(&self) -> Result<()> {
         let pool = Pool::new(&self.client, POOL)?;
         timeout(PATIENCE, async {
-            while pool.look().await?.waiting.is_empty() {
+            while pool.inspect().await?.waiting.is_empty() {
                 sleep(GLANCE).await;
             }
             anyhow::Ok(())
@@ -194,7 +194,7 @@ impl Follower {
         .context("a place in line")?
     }
 
-    /// Waits until it is given the thing that has come back.
+    /// Waits until it gets the resource that became free.
     async fn gets_thing(&mut self) -> Result<()> {
         let acquiring = self.acquiring.take().context("it waits once")?;
         let thing = timeout(PATIENCE, acquiring).await.context("the thing")???;

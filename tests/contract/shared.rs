@@ -108,7 +108,7 @@ async fn an_update_is_made_on_what_it_replaces(backend: Backend) -> Result<()> {
 
 /// A compare-and-set that was applied said that it was not, and an update was made twice.
 ///
-/// Seen to fail with a new marker for each try.
+/// Fails with a new marker for each try.
 async fn a_lost_reply_changes_it_once(alice: Participant) -> Result<()> {
     let limits = limits(&alice)?;
     limits.set(&vec![]).await?;
@@ -140,7 +140,7 @@ async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Back
         let path = raw.path().clone();
         Err(ValueError::TooLong { path, bytes, tries: 3 })
     };
-    // Where there is no value yet, and over one.
+    // Without a value, and with an existing one.
     let mut before = None;
     for _ in 0..2 {
         let set = raw.set(&data(2_000_000)).await;
@@ -151,7 +151,7 @@ async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Back
         before = Some(raw.set(&data(3)).await?);
     }
 
-    // What may be too long is not, if only the answers were lost; and nobody writes it later.
+    // A value is not too long if only the replies were lost, and it is not written later.
     let lose = |loss| (0..3).for_each(|_| alice.proxy.lose_next(OpCode::Multi, loss));
     lose(Loss::BeforeReply);
     let set = raw.set(&data(600_000)).await?;
@@ -160,7 +160,7 @@ async fn a_value_at_which_servers_close_the_connection_is_given_up(backend: Back
     assert_eq!(raw.set(&data(600_001)).await, given_up(600_001));
     assert_eq!(raw.get().await?.map(|now| now.revision.mzxid), Some(set));
 
-    // The answer to what tells that may be lost, too.
+    // The reply to the check may be lost, too.
     lose(Loss::BeforeRequest);
     alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply);
     assert_eq!(raw.set(&data(600_001)).await, given_up(600_001));
@@ -321,7 +321,7 @@ async fn changes_go_on_in_the_next_session((alice, bob): Pair) -> Result<()> {
 
 /// It failed at once, each time, for as long as the outage lasted: a loop over it took a processor.
 ///
-/// Seen to fail without `retry::reachable`.
+/// Fails without `retry::reachable`.
 async fn a_follower_waits_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(2));
     let (alice, bob) = (backend.participant_with(short).await?, backend.participant().await?);

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use lockkeeper_testkit::backend::Backend;
 
-/// What is shown of a guard, and so gets into logs, had the session's password in it: with that,
-/// anybody can end the session and have the lock.
+/// Symptom: the debug output of a guard, which may be logged, contained the session's password. With it,
+/// any client can end the session and acquire the lock.
 ///
-/// Seen to fail with what the compiler derives.
+/// Fails with what the compiler derives.
 #[tokio::test]
 async fn no_secret_is_shown_with_a_guard() -> Result<()> {
     let backend = Backend::embedded().await?;

@@ -19,7 +19,7 @@ async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
-/// A stream of `source` tells of what `change` does, and ends when the client of its own is closed.
+/// A stream of `source` reports what `change` does, and ends when its own client is closed.
 async fn tells_and_ends<S: Updates<Update: std::fmt::Debug>>(
     source: S,
     change: impl Future<Output = Result<()>>,

@@ -194,7 +194,7 @@ async fn while_it_is_cut_off_the_last_snapshot_stays(
 
 /// Each read failed at once, and the next one came 10 to 20 ms later, for as long as the outage lasted.
 ///
-/// Seen to fail without `retry::reachable`.
+/// Fails without `retry::reachable`.
 async fn it_does_not_read_while_no_server_can_be_reached(backend: Backend) -> Result<()> {
     let short = Client::builder().session_timeout(Duration::from_secs(2));
     let (participant, writer) = (backend.participant_with(short).await?, backend.observer().await?);
@@ -303,7 +303,7 @@ async fn what_is_too_long_for_one_answer_is_read_in_parts(backend: Backend) -> R
     let Err(CacheError::Request(error)) = refused else { bail!("{refused:?}") };
     assert_eq!(error.answer_too_long().map(|(_, max)| max), Some(100_000), "{error}");
 
-    // What can be left out is no reason to have nothing, and is told of when it can be read.
+    // An unreadable part does not hide the rest, and is reported when it becomes readable.
     let cache = TreeCache::builder(&client, ROOT).skip_unreadable().open().await?;
     assert_eq!((cache.snapshot().len(), cache.snapshot().unreadable().count()), (1, 40));
     let (some, mut changes) = (cache.snapshot().unreadable().next().map(path), cache.changes());
@@ -325,7 +325,7 @@ async fn a_node_that_may_not_be_read_is_named(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// No such server is known: those without `multiRead` have no persistent watches either.
+/// No such server is known: servers without `multiRead` do not have persistent watches either.
 async fn a_server_that_does_not_read_together_is_asked_one_by_one(backend: Backend) -> Result<()> {
     let (participant, writer) = (backend.participant().await?, backend.observer().await?);
     fill(&writer, 300, 5).await?;
@@ -447,7 +447,7 @@ async fn opening_many_nodes_takes_few_requests((participant, writer): Observed) 
 
 async fn only_so_many_reads_are_on_their_way((participant, writer): Observed) -> Result<()> {
     fill(&writer, 300, 5).await?;
-    // Nine in a request, until there is no room for a large one.
+    // Nine in a request, until a large one does not fit.
     let first = (256 - 32) / 9 + 1;
     let cache = open_in(&participant, &[3, first, (300 - 9 * first).div_ceil(32)]).await?;
     assert_eq!(cache.snapshot().len(), 301);
@@ -525,7 +525,7 @@ async fn each_node_is_published_by_itself_if_wanted((participant, writer): Obser
     Ok(())
 }
 
-/// More has come and gone meanwhile than is kept for it.
+/// More changes have happened than are kept for it.
 async fn who_looks_late_is_told_the_difference(backend: Backend) -> Result<()> {
     const NODES: usize = 300;
     const ROUNDS: usize = 5;

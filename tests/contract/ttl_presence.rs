@@ -53,7 +53,7 @@ on_servers_that_reap!(
 
 const NODE: &str = "/cameras/7";
 
-/// Short where its end is waited for, and long beside what a busy machine stands still for.
+/// Short where the test waits for its end, and long compared with the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 
 /// Long where it is not.
@@ -138,7 +138,7 @@ async fn it_goes_on_over_sessions_and_lost_replies((participant, other): Observe
     assert_eq!(kept.state(), PresenceState::Present { czxid });
     assert_eq!(other.data(&node()).await?.1.czxid, czxid, "the same node");
 
-    // Deleted by somebody, it is made anew.
+    // It is created again after a deletion by another client.
     other.transaction().delete(&touch(), None).delete(&node(), None).commit().await?;
     let is_later = |state: &PresenceState| matches!(state, PresenceState::Present { czxid: now } if *now > czxid);
     kept.changes().wait_for(is_later).await?;
@@ -149,7 +149,7 @@ async fn it_goes_on_over_sessions_and_lost_replies((participant, other): Observe
 /// A touch that had failed was not made up for when a server was there again: the next one came half a time
 /// to live later, and by then the node had gone.
 ///
-/// Seen to fail with a pause in place of `reachable`.
+/// Fails with a pause in place of `reachable`.
 async fn an_outage_of_less_than_half_its_time_to_live_does_not_end_it(
     backend: Backend,
 ) -> Result<()> {
@@ -196,7 +196,7 @@ async fn anothers_node_with_a_time_to_live_is_waited_for((client, other): Client
     Ok(())
 }
 
-/// Puts a node of another program in the place of what is there, with as many touches.
+/// Replaces the nodes with those of another program, with the same number of touches.
 async fn replace_by_theirs(other: &Client) -> Result<()> {
     loop {
         let version = other.data(&touch()).await?.1.version;
@@ -278,7 +278,7 @@ async fn its_end_takes_a_node_with_it_that_is_being_made(
     let mut ending = Box::pin(ours.end());
     tokio::select! {
         biased;
-        ended = &mut ending => bail!("nothing can be told before the replies come: {ended:?}"),
+        ended = &mut ending => bail!("the outcome is unknown before the replies arrive: {ended:?}"),
         () = std::future::ready(()) => participant.proxy.restore(),
     }
     ending.await?;

@@ -1,5 +1,5 @@
-//! A call that was begun and that nobody moves on, as `select!` and hand-written futures leave them:
-//! others by the same handle go on.
+//! A call that was started and is no longer polled, as `select!` and hand-written futures can leave it:
+//! other calls of the same handle make progress.
 
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -17,7 +17,7 @@ use crate::{Observed, contract};
 
 contract!(unpolled);
 
-/// What no call takes unless it waits for one that nobody polls.
+/// Longer than any call takes unless it waits for a call that is not polled.
 const HANGS: Duration = Duration::from_secs(20);
 
 /// Polls it once; it is not done by then.
@@ -32,7 +32,7 @@ where
 {
     Ok(tokio::time::timeout(HANGS, call)
         .await
-        .context("it waits for a call that nobody polls")??)
+        .context("it waits for a call that is not polled")??)
 }
 
 /// The one whose task had sent the write for itself and others.
@@ -164,7 +164,7 @@ async fn a_proclamation_stalls_no_other((alice, bob): Observed) -> Result<()> {
 
 /// As of a wait for the end that was given up, in a variable that is still there.
 ///
-/// Seen to fail with the delete in the future of the end: the next one waited for ever.
+/// Fails with the delete in the future of the end: the next one waited for ever.
 async fn the_end_of_a_presence_stalls_no_next_one(alice: Participant) -> Result<()> {
     let start =
         || Presence::builder(&alice.client, "/workers/7").when_taken(WhenTaken::Fail).start();

@@ -1,4 +1,4 @@
-//! Upgradeable readers: one at a time, nobody in between, and no two that wait for each other.
+//! Upgradeable readers: one at a time, no other holder in between, and no two that wait for each other.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn an_upgrade_goes_before_those_who_wait((alice, bob): Pair) -> Result<()>
     let writer = enqueue(&alice, 2, async move { lock.write().await }).await?;
     let lock = rw_lock(&bob)?;
     let reader = enqueue(&alice, 3, async move { lock.read().await }).await?;
-    // With a writer in line no reader needs to be kept out, and nobody to be waited for.
+    // With a writer in the queue, new readers are already blocked, and there is no other holder to wait for.
     let upgraded = upgradeable.upgrade().await?;
     bob.client.sync(&lock_path()).await?;
     assert!(!writer.is_finished() && !reader.is_finished(), "both are behind it");
@@ -73,14 +73,14 @@ async fn an_upgrade_goes_before_those_who_wait((alice, bob): Pair) -> Result<()>
     reader.await??.release().await?;
     assert_eq!(tokens(), 2, "and for each that had waited then");
     rw_lock(&bob)?.write().await?.release().await?;
-    assert_eq!(tokens(), 2, "and for nobody who came later");
+    assert_eq!(tokens(), 2, "and not for later contenders");
     queue_empties(&alice).await
 }
 
-/// Semantics, rule 1: where grants do not follow the order of creation, the token is made at the
-/// grant. Those who wait were there before the upgraded writer's node was made.
+/// Semantics, rule 1: where grants do not follow the order of creation, the token is minted at the
+/// grant. The waiters entered before the upgraded writer's node was created.
 ///
-/// Seen to fail without the write to the lock's own node in `trade`: the waiting writer's token is
+/// Fails without the write to the lock's own node in `trade`: the waiting writer's token is
 /// lower than that of the upgraded one before it.
 async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it((alice, bob): Pair) -> Result<()> {
     let upgradeable = rw_lock(&alice)?.upgradeable_read().await?;
@@ -111,7 +111,7 @@ async fn tokens_grow_from_an_upgrade_to_those_who_came_before_it((alice, bob): P
 /// created before that, and had its creation for its token: lower than the one before it, so that
 /// a resource refused the holder and admitted late writes of the former one.
 ///
-/// Seen to fail with `vouches_for` looking only at the last upgrade.
+/// Fails with `vouches_for` looking only at the last upgrade.
 async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_after(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -134,7 +134,7 @@ async fn tokens_grow_from_those_who_came_before_an_upgrade_to_those_who_came_aft
 /// The first writer in line keeps readers from coming in. It leaves between the moment when the
 /// upgrade sees it and the moment when the upgrade relies on it.
 ///
-/// Seen to fail without the `check` in `trade`: it writes while the reader reads, and never looks
+/// Fails without the `check` in `trade`: it writes while the reader reads, and never looks
 /// again.
 async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
     (alice, bob): Pair,
@@ -155,7 +155,7 @@ async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
     // What it saw at first, the failed transaction, and what it sees then.
     alice.proxy.passes(|passed| replies(passed, OpCode::Multi) == 1).await;
     alice.proxy.passes(|passed| replies(passed, OpCode::GetChildren2) == 2).await;
-    assert!(!upgrading.is_finished(), "somebody reads");
+    assert!(!upgrading.is_finished(), "another reader still holds the lock");
     reader.verify().await?;
     reader.release().await?;
     upgrading.await??.release().await?;
@@ -165,7 +165,7 @@ async fn an_upgrade_waits_for_readers_that_get_in_when_a_writer_gives_up(
 /// A reader that waits for a writer behind an upgradeable reader must not believe that the writer
 /// was all that was in its way.
 ///
-/// Seen to fail with `Kind::may_become` empty for upgradeable readers.
+/// Fails with `Kind::may_become` empty for upgradeable readers.
 async fn a_reader_is_not_misled_by_a_writer_that_gives_up_under_an_upgrade(
     (alice, bob): Pair,
 ) -> Result<()> {
@@ -274,8 +274,8 @@ async fn a_reader_outlives_its_upgrade_that_took_too_long((alice, bob): Pair) ->
     queue_empties(&alice).await
 }
 
-/// A reader whose exchange was on its way when the time was over may have been replaced, so it is given up: it
-/// would believe that it reads beside the next writer.
+/// A reader whose exchange was in flight when the time was over may have been replaced, so it is given up.
+/// Otherwise it would count as a holder together with the next writer.
 async fn a_reader_that_may_be_replaced_is_given_up((alice, bob): Pair) -> Result<()> {
     let reader = rw_lock(&alice)?.upgradeable_read().await?;
     (0..20).for_each(|_| alice.proxy.lose_next(OpCode::Multi, Loss::BeforeReply));
@@ -287,7 +287,7 @@ async fn a_reader_that_may_be_replaced_is_given_up((alice, bob): Pair) -> Result
     queue_empties(&alice).await
 }
 
-/// Lets everybody do only this with the lock's own node.
+/// Gives all clients only these permissions on the lock's own node.
 async fn only(client: &Client, permissions: Permissions) -> Result<()> {
     client.set_acl(&lock_path(), vec![Acl::new(permissions, "world", "anyone")], None).await?;
     Ok(())

@@ -61,7 +61,7 @@ async fn old_and_new_clients_stand_in_one_line((alice, others): Observed) -> Res
     Ok(())
 }
 
-/// Neither by a contender of another kind, nor by a number that is more than a number.
+/// Neither with a contender of another kind, nor with a number in a later format.
 async fn a_later_layout_of_a_semaphore_keeps_older_clients_out(
     (alice, others): Observed,
 ) -> Result<()> {
@@ -82,7 +82,7 @@ async fn a_later_layout_of_a_semaphore_keeps_older_clients_out(
     Ok(())
 }
 
-/// Seen to fail with a later mark taken for what it seems to say.
+/// Fails with a later mark taken for what it seems to say.
 async fn a_mark_of_another_version_is_waited_for((alice, others): Observed) -> Result<()> {
     others.create(&path("/locks"), "", CreateMode::Persistent).await?;
     let mark = path(&format!("{LOCK}-__delay__"));
@@ -126,7 +126,7 @@ async fn observers_read_what_they_know_of_a_later_record((alice, others): Observ
     assert_eq!(leaders.current().and_then(|leader| leader.value.as_deref()), Some("there"));
     leadership.resign().await?;
 
-    // What cannot be read is no value, and not written over.
+    // Unreadable data is not a value, and is not overwritten.
     let unknown = Bytes::from_static(br#"{"v":3,"values":["there"]}"#);
     others.set_data(&record, unknown.clone(), None).await?;
     let leadership = election.campaign().await?;

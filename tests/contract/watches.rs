@@ -65,7 +65,7 @@ async fn a_watcher_tells_one_event_and_no_more(client: Client) -> Result<()> {
     Ok(())
 }
 
-/// W2: so whoever has an answer has to look at nothing but what is there already.
+/// W2: so a client that has a reply has already received all earlier events.
 async fn an_answer_comes_after_the_events_of_what_it_shows(participant: Participant) -> Result<()> {
     let client = &participant.client;
     make(client, &root()).await?;
@@ -123,7 +123,7 @@ async fn a_recursive_watch_serves_those_of_lists_of_children(
     assert_eq!(children.changed().await?.kind, EventKind::NodeChildrenChanged);
     assert_eq!(event(&mut stream).await?.kind, EventKind::NodeCreated);
 
-    // The stream goes first, and those whom its watch serves are told all the same.
+    // The stream is dropped first, and the others that share its watch get their events nevertheless.
     let (_, mut children) = client.children_watched(&root()).await?;
     drop(stream);
     other.delete(&below("a"), None).await?;

@@ -1,5 +1,5 @@
-//! A server that comes back without its data: what follows it goes on with what is there then, although
-//! its transactions have lower numbers. Lockkeeper's own engine never gives lower ones.
+//! A server that returns without its data: followers continue with the new state, although
+//! its transactions have lower numbers. Lockkeeper's own engine never assigns lower numbers.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn past(news: &Notify, known: Zxid) -> Result<Zxid> {
 /// `Notify` waited until the servers had come to the numbers of before. Later it did so for a task whose
 /// handle had notified, or had given a number, in another task since.
 ///
-/// Seen to fail without a look at whether servers have lost their data, and with one memory of that for all
+/// Fails without a look at whether servers have lost their data, and with one memory of that for all
 /// tasks that use a handle.
 async fn goes_on() -> Result<()> {
     let mut server = Config::new().standalone().await?;
@@ -109,7 +109,7 @@ async fn goes_on() -> Result<()> {
     timeout(PATIENCE, waiting).await.context("the notification")???;
     // Nobody waited when it came, and another task has used the handle since.
     busy.notify().await?;
-    let seen = timeout(PATIENCE, past(&busy, busy_with)).await.context("busy meanwhile")??;
+    let seen = timeout(PATIENCE, past(&busy, busy_with)).await.context("it stays busy")??;
     let again = tells.notify().await?;
     ensure!(timeout(PATIENCE, past(&busy, seen)).await?? == again);
     client.close().await;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lockkeeper::{
-    AcquireError, Client, Contact, CreateMode, EnsureError, IdLayout, LossReason, MintError, State,
-    WorkerId, WorkerIdError, WorkerIds, ZnodePath,
+    AcquireError, Client, Contact, CreateMode, EnsureError, HolderState, IdLayout, LossReason,
+    MintError, WorkerId, WorkerIdError, WorkerIds, ZnodePath,
 };
 use lockkeeper_testkit::backend::{Backend, Participant, children_reach};
 use lockkeeper_testkit::proxy::{Loss, Passed};
@@ -174,7 +174,7 @@ async fn lost_replies_repeat_no_id_and_lose_none((participant, other): Observed)
     Ok(())
 }
 
-/// The successor's ids come after all that the first one can mint, although that one goes on regardless.
+/// The successor's ids come after all that the first one can mint, although the first one continues to mint.
 async fn an_id_of_a_program_that_was_cut_off_does_not_come_again(
     (participant, other): Observed,
 ) -> Result<()> {
@@ -185,7 +185,7 @@ async fn an_id_of_a_program_that_was_cut_off_does_not_come_again(
 
     let successor = only_0(&other)?.acquire().await?;
     let of_successor = many(&successor).await?;
-    ids.extend(rest(|| cut_off.mint_although_lost()));
+    ids.extend(rest(|| cut_off.mint_unchecked()));
     ensure_growing(&ids);
     ensure_growing(&of_successor);
     assert!(ids.last() < of_successor.first(), "{ids:?} and {of_successor:?}");
@@ -195,7 +195,7 @@ async fn an_id_of_a_program_that_was_cut_off_does_not_come_again(
     let expired = MintError::NotHeld(EnsureError::Lost(LossReason::SessionExpired));
     assert_eq!(cut_off.mint(), Err(expired.clone()));
     assert_eq!(cut_off.next().await, Err(expired));
-    assert!(rest(|| cut_off.mint_although_lost()).is_empty(), "nothing more is reserved");
+    assert!(rest(|| cut_off.mint_unchecked()).is_empty(), "nothing more is reserved");
     assert!(cut_off.release().await.is_err());
     successor.release().await?;
     Ok(())
@@ -211,10 +211,10 @@ async fn a_holder_whose_node_was_deleted_reserves_nothing(
     let second = only_0(&other)?.acquire().await?;
     let of_second = many(&second).await?;
     // Its next reservation is sent now.
-    let mut of_first = rest(|| first.mint_although_lost());
+    let mut of_first = rest(|| first.mint_unchecked());
     participant.proxy.restore();
     assert_eq!(first.lost().await, LossReason::NodeDeleted);
-    of_first.extend(rest(|| first.mint_although_lost()));
+    of_first.extend(rest(|| first.mint_unchecked()));
     assert!(of_first.last() < of_second.first());
     let more = many(&second).await?;
     assert!(more.first() > of_second.last());
@@ -236,7 +236,7 @@ async fn ids_go_on_in_an_outage_as_far_as_they_are_reserved(
     participant.proxy.restore();
     ids.push(tokio::time::timeout(LONG, waiting).await.context("it waits on")??);
     ensure_growing(&ids);
-    assert_eq!(worker.state(), State::Held);
+    assert_eq!(worker.state(), HolderState::Held);
     Ok(())
 }
 
@@ -278,7 +278,7 @@ async fn what_is_no_reservation_is_not_touched((client, other): Clients) -> Resu
 
 async fn a_reservation_that_somebody_deletes_ends_the_ids((client, other): Clients) -> Result<()> {
     let worker = only_0(&client)?.acquire().await?;
-    let before = rest(|| worker.mint_although_lost());
+    let before = rest(|| worker.mint_unchecked());
     other.delete(&node("reserved/0"), None).await?;
     let overtaken = WorkerIdError::Overtaken { node: node("reserved/0") };
     loop {

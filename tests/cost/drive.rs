@@ -26,7 +26,7 @@ const PART_BYTES: usize = 256 << 10;
 pub(crate) const MAX_CALL: Duration = Duration::from_millis(50);
 /// The same in a debug build, whose code takes several times as long.
 pub(crate) const MAX_CALL_DEBUG: Duration = Duration::from_millis(500);
-/// The most memory that the server may take for what it was sent, in multiples of that.
+/// The largest allowed growth of the server's memory, as a multiple of the bytes sent.
 const MAX_GROWTH: f64 = 64.0;
 /// Memory that is not worth a look.
 const LITTLE: usize = 128 << 20;
@@ -57,7 +57,7 @@ impl Costs {
         self.growth.saturating_sub(LITTLE) as f64 / self.sent.max(1 << 16) as f64
     }
 
-    /// Whether nobody else notices it much, with calls of at most this length.
+    /// Whether other clients are hardly affected: their calls take at most this long.
     pub(crate) fn check(&self, max_call: Duration) -> Result<()> {
         let Self { longest, .. } = self;
         ensure!(*longest <= max_call, "one call took {longest:?}, more than {max_call:?}");

@@ -12,8 +12,8 @@
 //! | `drive` | a server under a scenario, measured |
 //! | `search` | the scenarios with the highest scores |
 //!
-//! As a test, the scenarios of `found.txt` run: what the search has found, and the attacks that were
-//! known before. `cargo xtask cost` searches for as long as it is told.
+//! As a test, it runs the scenarios of `found.txt`: those that the search has found, and the attacks that were
+//! known before. `cargo xtask cost` searches for a given time.
 
 mod drive;
 mod requests;

@@ -141,7 +141,7 @@ impl Found {
         text
     }
 
-    /// What nobody may be able to do, a line each.
+    /// The actions that no client may be able to take, one per line.
     pub(crate) fn expensive(&self) -> Vec<String> {
         let all = self.best.iter().flatten();
         let mut lines: Vec<_> = all

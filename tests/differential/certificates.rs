@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 pub(crate) type Credentials = Arc<ClientConfig>;
 
 /// Subjects of clients, as ZooKeeper spells them: plain, with characters that must be escaped and a
-/// letter that is not ASCII, and with an attribute that has no short name there.
+/// letter that is not ASCII, and with an attribute without a short name in ZooKeeper.
 pub(crate) const SUBJECTS: [&str; 3] = [
     "CN=alice,O=Example",
     "CN=Bärbel \\\"B\\\"\\, Inc. \\+ Sons,OU=\\#1",

@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// A connection that the server has closed takes nothing, which shows when reading.
+    /// A connection that the server has closed does not accept data, which the next read shows.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
         match self.stream.write_all(bytes) {
             Err(e) if is_gone(e.kind()) => Ok(()),

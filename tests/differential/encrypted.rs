@@ -13,7 +13,7 @@ use crate::servers::Servers;
 use crate::step::{Ask, Hello, Step, Who, node, read};
 use crate::view::{Body, Seen};
 
-/// Every client asks who it is, and for what only one of them may have.
+/// Every client asks for its own identity, and for data that only one of them may read.
 pub(crate) fn run(servers: &Servers, certificates: &Certificates) -> Result<()> {
     let clients = servers.credentials().len();
     let mut world = Lockstep::new(servers, clients);
@@ -34,7 +34,7 @@ pub(crate) fn run(servers: &Servers, certificates: &Certificates) -> Result<()> 
             take(&mut world, who, Request::GetAcl(PathRequest { path: path.clone() }))?;
         }
     }
-    // Lists of what the client is, of nobody, and of subjects in other spellings.
+    // Lists with the client's subject, with an unknown subject, and with subjects in other spellings.
     for (i, list) in [
         Acl::creator_all(),
         vec![entry("x509", "CN=nobody")],
@@ -73,7 +73,7 @@ fn are_as_expected(world: &mut Lockstep) -> Result<()> {
     Ok(())
 }
 
-/// Neither talks to a client whose certificate it has no reason to trust, nor in the clear.
+/// Neither server accepts a client with an untrusted certificate, or a connection without TLS.
 fn strangers_are_refused(servers: &Servers, certificates: &Certificates) -> Result<()> {
     let stranger = certificates.stranger()?;
     for (name, address) in [("ZooKeeper", servers.zookeeper()), ("the engine", servers.engine())] {
@@ -81,7 +81,7 @@ fn strangers_are_refused(servers: &Servers, certificates: &Certificates) -> Resu
         connection.send(b"srvr")?;
         ensure!(matches!(connection.next()?, Incoming::Closed), "{name} takes a stranger");
         let mut plain = Connection::open(address, None)?;
-        plain.send(b"this is no TLS")?;
+        plain.send(b"this is not TLS")?;
         ensure!(
             matches!(plain.next(), Ok(Incoming::Closed) | Err(_)),
             "{name} speaks in the clear"

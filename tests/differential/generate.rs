@@ -264,7 +264,7 @@ impl Generator {
         }
     }
 
-    /// Any path; most of the time one that somebody else may choose too.
+    /// Any path; usually one that other sessions may choose too.
     fn path(&mut self) -> String {
         match self.rng.u32(..60) {
             0 => ODD_PATHS[self.rng.usize(..ODD_PATHS.len())].to_owned(),

@@ -21,15 +21,15 @@ pub(crate) enum Version {
     Later,
 }
 
-/// Whether somebody who comes with a session's id and a wrong password cuts off the session's
-/// client: on ZooKeeper, and on the engine.
+/// Whether a client that connects with a session's id and a wrong password disconnects the session's
+/// own client: on ZooKeeper, and on the engine.
 pub(crate) const CUT_BY_A_WRONG_PASSWORD: [bool; 2] = [true, false];
 
 /// Drops a connection so that ZooKeeper has noticed before its session comes back.
 ///
-/// ZooKeeper keeps one connection for each session, and when one ends, forgets the session's,
-/// whichever that is. If the session has come back meanwhile, which takes a moment in which another
-/// thread runs, that is the new connection, and it is left open when the session comes back again.
+/// ZooKeeper keeps one connection for each session, and forgets the session's current connection when any of its
+/// connections ends. If the session has reconnected by then, which requires that another
+/// thread runs in between, it forgets the new connection, which stays open when the session reconnects again.
 pub(crate) fn drop_for_zookeeper(mut connection: Connection) -> Result<()> {
     connection.finish()?;
     connection.expect_end(PATIENCE).context("dropped by the client")
@@ -62,7 +62,7 @@ pub(crate) fn settle(
     Ok(())
 }
 
-/// In 3.8 an event does not tell its transaction.
+/// In 3.8 an event does not contain its transaction.
 fn forget_event_zxids(zookeeper: &mut [Seen], engine: &mut [Seen]) {
     for seen in zookeeper.iter_mut().chain(engine) {
         if let Seen::Event { zxid, .. } = seen {
@@ -71,7 +71,7 @@ fn forget_event_zxids(zookeeper: &mut [Seen], engine: &mut [Seen]) {
     }
 }
 
-/// ZooKeeper tells whoever sends `setWatches` of changes to nodes that it may not read.
+/// ZooKeeper reports changes of nodes in the reply to `setWatches`, even if the client may not read them.
 fn forget_leaked_catch_up(
     asked: &[Ask],
     zookeeper: &mut Vec<Seen>,

@@ -63,7 +63,7 @@ pub(crate) enum State {
     Dropped,
 }
 
-/// Whether events belong to one transaction whose parts have no order.
+/// Whether events belong to one transaction whose parts are not ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Events {
     Ordered,

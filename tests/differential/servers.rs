@@ -18,7 +18,7 @@ const LONGEST_SESSION: Duration = Duration::from_secs(60);
 /// operations on each.
 pub(crate) const NEVER: Duration = Duration::from_secs(1_000_000);
 
-/// A user who may do everything, and what a server is told about it.
+/// A superuser, and its entry in the server's configuration.
 pub(crate) const SUPER: &str = "super:test";
 const SUPER_DIGEST: &str = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
 
@@ -28,7 +28,7 @@ pub(crate) struct Servers {
     /// Where the engine's transactions begin.
     engine_base: Base,
     version: Version,
-    /// With TLS: where ZooKeeper speaks it, and as whom clients come.
+    /// With TLS: ZooKeeper's address, and the credentials of the clients.
     tls: Option<(SocketAddr, Vec<Credentials>)>,
     // After what may still want it for its end.
     _runtime: Runtime,

@@ -30,7 +30,7 @@ impl Step {
     }
 }
 
-/// A node with null data, which everybody may do everything with.
+/// A node with null data and an open access control list.
 pub(crate) fn node(path: &str, mode: CreateMode) -> CreateRequest {
     let (path, flags) = (path.to_owned(), mode.flags());
     CreateRequest { path, data: NodeData::NULL, acl: AclList::OPEN, flags }
@@ -44,7 +44,7 @@ pub(crate) fn delete(path: &str) -> DeleteRequest {
     DeleteRequest { path: path.to_owned(), version: -1 }
 }
 
-/// A request, or bytes that are none.
+/// A request, or bytes that are not a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     Good(Request),

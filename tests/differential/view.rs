@@ -182,7 +182,7 @@ fn written(encode: impl FnOnce(&mut BytesMut)) -> BytesMut {
     out
 }
 
-/// Puts events that belong to one transaction, and have no order, into one.
+/// Sorts events that belong to one transaction and are not ordered.
 pub(crate) fn sort_events(seen: &mut [Seen]) {
     let is_event = |seen: &Seen| matches!(seen, Seen::Event { .. });
     for run in seen.chunk_by_mut(|a, b| is_event(a) && is_event(b)) {

@@ -1,6 +1,6 @@
 //! The program of `docs/services.md`, whose parts are killed one after the other.
 //!
-//! Nobody who calls the service may notice, and one instance at a time runs the jobs. Besides, the other example
+//! Callers of the service must not notice, and one instance at a time runs the jobs. Also runs the other example
 //! that takes arguments.
 
 use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ async fn nobody_notices_the_kill_of_any_part() -> Result<()> {
     fleet.start_instance(&leader)?;
     fleet.answers(5, &all).await?;
 
-    // Another one: whoever leads goes on.
+    // Another instance: the leader continues.
     let other = others.iter().find(|id| **id != second).context("a third")?;
     fleet.kill(other);
     fleet.answers(20, &[&leader, &second]).await?;

@@ -1,5 +1,5 @@
-//! Our barrier beside Curator's `DistributedBarrier` and kazoo's `Barrier` on the same path. And what their double
-//! barriers make of faults, with ours beside them on the same server.
+//! Lockkeeper's barrier together with Curator's `DistributedBarrier` and kazoo's `Barrier` on the same path. Also how
+//! their double barriers handle faults, compared with Lockkeeper's on the same server.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const GATE: &str = "/barriers/gate";
 const THEIRS: &str = "/barriers/theirs";
 const OURS: &str = "/barriers/ours";
 
-/// Longer than all that happens to whoever waits so long.
+/// Longer than everything that happens during such a wait.
 const PATIENCE: Duration = Duration::from_secs(6);
 const PATIENCE_MS: &str = "6000";
 
@@ -32,13 +32,13 @@ fn party(language: Language, connect: &str) -> Result<Steps> {
     Steps::start(language, "Barrier", &[connect, SESSION_MS, THEIRS, "2"])
 }
 
-/// One who closes a barrier, opens it, and waits, with a connection of its own.
+/// A participant that closes a barrier, opens it, and waits, with a connection of its own.
 enum Participant {
     Ours(Barrier),
     Theirs(Box<Steps>),
 }
 
-/// One who waits.
+/// A waiting participant.
 enum Waiting {
     Ours(JoinHandle<Result<(), BarrierError>>),
     Theirs,
@@ -110,7 +110,7 @@ async fn participants(place: &Place) -> Result<Vec<(Proxy, Participant)>> {
 
 /// Returns when its request is there that looks at the barrier.
 async fn waits_at(proxy: &Proxy) -> Result<()> {
-    until(async || Ok(proxy.watches() > 0)).await.context("nobody watches the barrier")
+    until(async || Ok(proxy.watches() > 0)).await.context("no client watches the barrier")
 }
 
 #[tokio::test]
@@ -148,8 +148,8 @@ async fn a_barrier_with_curator_and_kazoo() -> Result<()> {
     Ok(())
 }
 
-/// Ours alone can be closed by a guard. It opens when the guard's session ends, and the guard is told if one of theirs
-/// has opened it.
+/// Only Lockkeeper's barrier can be closed by a guard. It opens when the guard's session ends, and the guard reports if
+/// a program of another library has opened it.
 #[tokio::test]
 async fn a_barrier_that_we_hold_stops_curator_and_kazoo() -> Result<()> {
     let Some(place) = Place::with("barriers", &[Java, Python]).await? else { return Ok(()) };
@@ -218,8 +218,8 @@ async fn a_party_of_curators_that_has_timed_out_counts() -> Result<()> {
 }
 
 tests! {
-    /// gh 1290. Theirs: a connection that is lost while the parties are listed wakes the wait that follows, and
-    /// whoever was woken passes without another look: alone.
+    /// gh 1290. Curator: a connection that is lost while the parties are listed wakes the wait that follows, and
+    /// the woken party passes without another check: alone.
     fn a_timed_party_of_curators_passes_alone_after_a_lost_connection() = passes_alone("enter 60000");
     /// The same without a limit.
     fn a_party_of_curators_passes_alone_after_a_lost_connection() = passes_alone("enter");
@@ -334,8 +334,8 @@ async fn ended_badly(language: Language) -> Result<()> {
     both_enter(&ours, waits_as(&ours, "next").await?).await
 }
 
-/// Theirs: rounds on one path are not told apart. A party that is slow to leave waits for those who have left and come
-/// again, and they wait for it.
+/// Curator: rounds on one path are not distinguished. A party that is slow to leave waits for parties that have
+/// left and entered again, and they wait for it.
 #[tokio::test]
 async fn a_party_of_curators_that_is_slow_to_leave_waits_for_the_next_round() -> Result<()> {
     let Some(place) = Place::with("barriers", &[Java]).await? else { return Ok(()) };
@@ -430,7 +430,7 @@ async fn kazoos_wait_waits_on_after_a_lost_connection() -> Result<()> {
     Ok(())
 }
 
-/// The same of `enter`, which takes no time limit: the other one is inside, and this one waits on.
+/// The same for `enter`, which does not take a time limit: the other party is inside, and this one keeps waiting.
 #[tokio::test]
 async fn kazoos_enter_waits_on_after_a_lost_connection() -> Result<()> {
     let Some(place) = Place::with("barriers", &[Python]).await? else { return Ok(()) };

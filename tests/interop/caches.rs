@@ -1,7 +1,7 @@
-//! A cache of Curator's and one of ours of the same tree, each behind a proxy that cuts its connection at
-//! random while the tree changes. Ours must come to the server's tree; so must Curator's, but for children
-//! that it does not list after a reconnect, because as many changed as it knows of. Why that is, and what else
-//! is different in Curator's, is told one by one.
+//! A Curator cache and a Lockkeeper cache of the same tree, each behind a proxy that cuts its connection at
+//! random while the tree changes. Both must converge to the server's tree, except for children
+//! that Curator's cache does not list after a reconnect, because the number of changes matches. The tests below show
+//! this and the other differences of Curator's cache one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,10 +123,10 @@ async fn run(place: &Place, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// While Curator's cache is cut off, a node is made anew with other data and with another child. The cache
-/// compares its version and the number of changes of its children, which both are as they were: no listener
-/// is told of the new data (CURATOR-391), and the child is missed for good. `contract::tree_cache` has the same
-/// with ours, which tells of all of it.
+/// While Curator's cache is disconnected, a node is created again with other data and another child. The cache
+/// compares its version and the number of changes of its children, which are both unchanged: no listener
+/// gets the new data (CURATOR-391), and the child is missed forever. `contract::tree_cache` has the same
+/// test with Lockkeeper's cache, which reports all of it.
 #[tokio::test]
 async fn curators_cache_misses_what_is_in_a_node_made_anew() -> Result<()> {
     let Some(place) = place().await? else { return Ok(()) };
@@ -147,7 +147,7 @@ async fn curators_cache_misses_what_is_in_a_node_made_anew() -> Result<()> {
     proxy.restore();
     let a = path("a").to_string();
     shows(&theirs, |tree| tree.get(&a).is_some_and(|node| node.czxid == anew)).await?;
-    // It has looked at the node, and goes on.
+    // It has read the node, and continues.
     make("z", "").await?;
     let tree = shows(&theirs, |tree| tree.contains_key(&path("z").to_string())).await?;
 

@@ -33,7 +33,7 @@ pub(crate) fn adder(
     Theirs::start(language, "Counter", &[connect, COUNTER, kind, &adds, &seconds])
 }
 
-/// What an adder was told of each add.
+/// The results that an adder got for each add.
 pub(crate) fn adds(adder: &Theirs) -> Result<Vec<(i64, i64)>> {
     let added = adder.said("ADDED ");
     let adds = added.iter().map(|line| {
@@ -52,8 +52,8 @@ tests! {
         together(CounterLayout::KazooAscii, &[(Python, "ascii"), (Python, "ascii")]);
 
     /// The reply to one write of Curator's `DistributedAtomicLong` is lost. Its client sends the write
-    /// again, is told that the version is another, and the recipe adds once more: it tells of one add, and
-    /// the sum is two. `contract::counter` has the same with ours, which counts once.
+    /// again, gets a version error, and the recipe adds once more: it reports one add, and
+    /// the sum is two. `contract::counter` has the same test with Lockkeeper's counter, which counts once.
     fn a_lost_reply_counts_twice_in_curators_long() =
         lost((Java, "long"), CounterLayout::CuratorLong);
     /// The same with `SharedCount`: `trySetCount` says that it did not set what it has set.
@@ -70,7 +70,7 @@ async fn counter(client: &Client, layout: CounterLayout) -> Result<Counter> {
     Ok(counter)
 }
 
-/// While nobody loses a reply, everyone's adds count once, and each was told a place of its own.
+/// Without lost replies, all adds count once, and each got a distinct result.
 async fn together(layout: CounterLayout, others: &[Kind]) -> Result<()> {
     let languages: Vec<_> = others.iter().map(|(language, _)| *language).collect();
     let Some(place) = Place::with("counters", &languages).await? else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Service discovery with Curator's x-discovery: the JSON, to the byte; who finds whom; and what a lost
-//! connection makes everybody see.
+//! Service discovery with Curator's x-discovery: the JSON, to the byte; which instances each library finds; and the
+//! effects of a lost connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -119,7 +119,7 @@ fn the_json_is_curators_to_the_byte() -> Result<()> {
     Ok(())
 }
 
-// ----- who finds whom --------------------------------------------------------------------------
+// ----- discovery across libraries --------------------------------------------------------------
 
 const LONG_SESSION_MS: &str = "20000";
 
@@ -198,8 +198,8 @@ async fn we_and_curator_find_each_other() -> Result<()> {
 
 // ----- kills -----------------------------------------------------------------------------------
 
-/// Instances of both come, go, drain, are killed, and lose their sessions. After each step everybody finds
-/// those that are there, and calls those that do not drain.
+/// Instances of both libraries start, stop, drain, are killed, and lose their sessions. After each step, all
+/// clients find the present instances, and call those that do not drain.
 #[tokio::test]
 async fn we_and_curator_find_each_other_through_kills() -> Result<()> {
     let Some(place) = Place::with("discovery, kills", &[Java]).await? else { return Ok(()) };

@@ -13,15 +13,15 @@ fn start(language: Language, connect: &str) -> Result<Steps> {
     Steps::start(language, "Steps", &[connect, PATH, "30000", "."])
 }
 
-/// Returns when somebody watches the node: whoever is behind it has found it, and waits.
+/// Returns when the node is watched: the contender behind it has found it, and waits.
 async fn watched(connect: &str, node: &ZnodePath) -> Result<()> {
     let chroot = connect.split_once('/').map_or(String::new(), |(_, path)| format!("/{path}"));
     let (line, server) = (format!("{chroot}{node}"), shared().await?);
     let watched = async || Ok(server.four_letter("wchp").await?.lines().any(|path| path == line));
-    until(watched).await.with_context(|| format!("nobody watches {node}"))
+    until(watched).await.with_context(|| format!("{node} is not watched"))
 }
 
-/// Seen to fail with a downgrade that takes a new number: the other writer does not wait for us.
+/// Fails with a downgrade that takes a new number: the other writer does not wait for us.
 async fn ours_keeps_its_place(language: Language) -> Result<()> {
     let Some(Place { connect, client }) = Place::with("downgrades", &[language]).await? else {
         return Ok(());
@@ -55,9 +55,9 @@ tests! {
     fn l15_our_downgrade_keeps_its_place_for_kazoo() = ours_keeps_its_place(Python);
 }
 
-/// Curator's own: it reads while it still writes, and then stops writing. Whoever comes meanwhile
-/// or later finds a reader. Those who came before are only safe since Curator 5.5 (CURATOR-621);
-/// `CuratorLocks.java` does what that version does.
+/// Curator's downgrade: it acquires the read lock while it still holds the write lock, and then releases that.
+/// Contenders that enter during this or later find a reader. Earlier contenders are only safe since Curator 5.5
+/// (CURATOR-621); `CuratorLocks.java` does what that version does.
 #[tokio::test]
 async fn a_downgrade_of_curator_keeps_our_writers_out() -> Result<()> {
     let Some(Place { connect, client }) = Place::with("downgrades", &[Java]).await? else {

@@ -1,5 +1,5 @@
-//! Our elections beside Curator's and kazoo's on the same path: one leader at a time, turns for
-//! everybody, and an observer who sees all of them; without a fault, and with programs that are killed.
+//! Lockkeeper's elections together with Curator's and kazoo's on the same path: one leader at a time, turns for
+//! all candidates, and an observer that sees all leaders; without faults, and with killed programs.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn candidate((_, language, kind): Kind, connect: &str, id: &str, terms: usize) -
     Theirs::start(language, "Election", &arguments)
 }
 
-/// How often one led, and how often somebody else led then.
+/// How often a candidate led, and how often another one led at that time.
 fn terms_of(candidate: &Theirs) -> (usize, usize) {
     (candidate.said("LEADS").len(), candidate.said("OVERLAP").len())
 }
@@ -54,7 +54,7 @@ fn election(client: &Client, layout: ElectionLayout) -> Result<Election> {
     Ok(Election::builder(client, ELECTION).layout(layout).id("ours").build()?)
 }
 
-/// What whoever leads makes, and must not find there.
+/// The node that a leader creates, and must not find.
 fn mark() -> ZnodePath {
     ZnodePath::new(&format!("{ELECTION}-mark")).expect("a path")
 }
@@ -72,7 +72,7 @@ async fn sees(mut leaders: Leaders, how_many: usize) -> Result<BTreeSet<String>>
     Ok(seen)
 }
 
-/// Whoever leads makes a node that must not be there; everybody gets turns; all are seen.
+/// Each leader creates a node that must not exist before; all candidates get turns; the observer sees all leaders.
 async fn together(kind: Kind) -> Result<()> {
     let Some(Place { connect, client }) = Place::with("elections", &[kind.1]).await? else {
         return Ok(());
@@ -104,8 +104,8 @@ async fn together(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Programs of theirs are killed, mostly as they lead. Whenever ours leads it is the first in line, and its
-/// tokens grow; in the end everybody who is left has turns.
+/// Programs of other libraries are killed, mostly while they lead. Whenever a Lockkeeper candidate leads, it is
+/// the first in the queue, and its tokens grow. In the end all remaining candidates get turns.
 ///
 /// They know no deadline: one of theirs that leads on beside ours after its session has ended is counted as
 /// theirs, and printed.
@@ -156,7 +156,8 @@ async fn with_kills(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Leads for a moment, and makes sure that it is the first in line. Says whether nobody else acted as leader.
+/// Leads for a moment, and checks that it is the first in the queue. Returns whether no other candidate acted as
+/// leader.
 async fn works_alone(
     client: &Client,
     election: &Election,
@@ -170,7 +171,7 @@ async fn works_alone(
     };
     let (mut names, _) = client.children(election.path()).await?;
     names.sort_by_key(|name| name[name.len().saturating_sub(10)..].to_owned());
-    let first = names.first().context("nobody stands in line")?;
+    let first = names.first().context("the queue is empty")?;
     ensure!(first == leadership.node().name(), "{first} is before {leadership:?}");
     if is_alone {
         client.delete(&mark(), None).await?;

@@ -1,5 +1,5 @@
-//! Our groups beside Curator's `GroupMember` and kazoo's parties on the same path: everybody sees the same
-//! members, kills included. What comes of a member whose session ends is looked at one by one.
+//! Lockkeeper's groups together with Curator's `GroupMember` and kazoo's parties on the same path: all programs see the
+//! same members, also after kills. The tests below show what happens to a member whose session ends.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -43,7 +43,7 @@ impl GroupKind {
         Ok(Group::builder(client, GROUP).layout(self.layout).build()?)
     }
 
-    /// Starts a program that is a member, and says again and again who is there.
+    /// Starts a program that is a member, and prints the members repeatedly.
     fn start(self, connect: &str, id: &str) -> Result<Member> {
         let arguments = [connect, GROUP, self.theirs, id, SESSION_MS];
         Ok(Member {
@@ -84,7 +84,7 @@ tests! {
     fn a_member_of_curators_comes_back_after_its_session() = after_a_session(MEMBER, true);
 }
 
-/// Members of both join, leave and are killed; after each step everybody sees who is there.
+/// Members of both libraries join, leave and are killed. After each step, all programs see the present members.
 async fn together(kind: GroupKind) -> Result<()> {
     let Some(Place { connect, client }) = kind.place().await? else { return Ok(()) };
     let mut random = fastrand::Rng::with_seed(seed_of(kind.theirs));
@@ -131,14 +131,14 @@ async fn everybody_sees(members: &Members, ours: &[Membership], theirs: &[Member
     Ok(())
 }
 
-/// Theirs: who is in a party has to join again by itself after each session. Ours is back.
+/// kazoo: a member of a party has to join again by itself after each session. Lockkeeper's member returns.
 #[tokio::test]
 async fn a_member_of_kazoos_party_does_not_come_back() -> Result<()> {
     after_a_session(PARTY, false).await?;
     after_a_session(SHALLOW, false).await
 }
 
-/// Theirs: it says that it is there although nobody, itself included, could make its node.
+/// Curator: it reports its own presence although its node could not be created.
 #[tokio::test]
 async fn a_member_of_curators_sees_itself_without_a_node() -> Result<()> {
     let Some(Place { connect, client }) = MEMBER.place().await? else { return Ok(()) };
@@ -156,11 +156,11 @@ async fn a_member_of_curators_sees_itself_without_a_node() -> Result<()> {
         .with_context(|| theirs.program.process.tail())?;
     let looks = theirs.looks();
     ensure!(looks.iter().skip(LOOKS / 2).all(|look| *look == alone), "{looks:?}");
-    ensure!(client.children(&group).await?.0.is_empty(), "nobody is there");
+    ensure!(client.children(&group).await?.0.is_empty(), "the group is empty");
     Ok(())
 }
 
-/// Theirs: it writes over the node of somebody else who has its id. Ours waits until that one has left.
+/// Curator: it overwrites the node of another member with the same id. Lockkeeper waits until that member has left.
 #[tokio::test]
 async fn a_member_of_curators_writes_over_the_node_of_another() -> Result<()> {
     let Some(Place { connect, client }) = MEMBER.place().await? else { return Ok(()) };

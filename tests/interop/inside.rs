@@ -40,7 +40,7 @@ impl Inside {
         Self { state: state.to_owned(), name: name.to_owned(), permits }
     }
 
-    /// Shows that one is inside; then looks who else is. Of two, the later one sees the other.
+    /// Marks the program as inside, then checks for others. Of two programs, the later one sees the other.
     pub(crate) fn enter(&self, way: Way) -> Result<()> {
         OpenOptions::new().write(true).create_new(true).open(self.file(way))?;
         self.look(way)
@@ -52,7 +52,7 @@ impl Inside {
         self.look(to)
     }
 
-    /// Makes sure that nobody is inside who must not be.
+    /// Checks that no program is inside that must not be.
     pub(crate) fn look(&self, way: Way) -> Result<()> {
         let own = self.file(way);
         let mut others = everybody(&self.state)?;
@@ -106,7 +106,7 @@ impl Inside {
         Ok(())
     }
 
-    /// Makes sure that nobody is inside.
+    /// Checks that no program is inside.
     pub(crate) fn nobody(state: &Path) -> Result<()> {
         let inside = everybody(state)?;
         ensure!(inside.is_empty(), "{inside:?} are still inside");

@@ -1,7 +1,7 @@
 //! The same locks in three languages: our tasks contend with programs on Apache Curator (Java) and
 //! kazoo (Python) on one path of a real ZooKeeper, with random timings and kills.
 //!
-//! No two are inside who must not be, everybody gets turns, and nothing is left. Each contest
+//! No two programs are inside that exclude each other, all get turns, and no node is left. Each contest
 //! lasts for some seconds, or for half a minute with `LOCKKEEPER_LONG=1`, and prints the seed that
 //! its timings come from; `LOCKKEEPER_SEED` gives it.
 
@@ -135,7 +135,7 @@ struct Contest {
     digest: Option<(&'static str, &'static str)>,
     time: Duration,
     random: fastrand::Rng,
-    // Before the folder, so that nobody writes any more when it goes.
+    // Before the folder, so that no program still writes when the folder is removed.
     programs: Vec<Program>,
     folder: TempDir,
     /// Of those that were killed.
@@ -212,7 +212,7 @@ impl Contest {
             let victim = self.random.usize(..self.programs.len());
             let mut victim = self.programs.swap_remove(victim);
             victim.process.kill();
-            // Its session lives for seconds more: nobody takes its place before this is done.
+            // Its session lives for some more seconds: its place is not taken before this is done.
             for room in self.rooms() {
                 Inside::forget(&room, &victim.name)?;
             }
@@ -270,7 +270,7 @@ impl Contest {
         self.kind.rooms().iter().map(|room| self.folder.path().join(room))
     }
 
-    /// Waits until the sessions of those that were killed are gone, and everybody's nodes.
+    /// Waits until the sessions of killed programs and all nodes are gone.
     async fn nothing_is_left(&self) -> Result<()> {
         let client = self.client().await?;
         let left = async || ephemerals(&client, ZnodePath::new("/locks")?).await;

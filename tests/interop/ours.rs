@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// The folders, each for one lock, in which those show themselves who are inside.
+    /// The folders, one for each lock, in which programs mark themselves as inside.
     pub(crate) fn rooms(&self) -> &'static [&'static str] {
         match self {
             Self::Multi(_) => &ROOMS,
@@ -223,7 +223,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Writes, and goes on as a reader now and then.
+    /// Writes, and sometimes continues as a reader.
     async fn write(
         &self,
         guard: RwLockWriteGuard,
@@ -243,7 +243,7 @@ impl Contender {
         Ok("d")
     }
 
-    /// Reads, and then writes, with nobody in between.
+    /// Reads, and then writes, without another holder in between.
     async fn upgrade(
         &self,
         guard: RwLockUpgradeableGuard,
@@ -254,7 +254,7 @@ impl Contender {
         let before = self.room().counted()?;
         let guard = guard.upgrade().await?;
         self.room().change(Way::Reading, Way::Alone)?;
-        anyhow::ensure!(self.room().counted()? == before, "somebody wrote in between");
+        anyhow::ensure!(self.room().counted()? == before, "another program wrote in between");
         match self.write(guard, random).await? {
             "x" => Ok("u"),
             other => Ok(other),

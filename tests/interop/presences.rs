@@ -1,5 +1,5 @@
-//! Our presences beside Curator's `PersistentNode` and `PersistentTtlNode` on one path: ours writes over
-//! nothing of theirs, and what theirs does to ours is told here, and counted as theirs.
+//! Lockkeeper's presences together with Curator's `PersistentNode` and `PersistentTtlNode` on one path.
+//! Lockkeeper does not overwrite Curator's nodes. The tests document what Curator does to Lockkeeper's nodes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::theirs::{LIMIT, Place, Theirs, are_ready};
 
 const NODE: &str = "/present/7";
 
-/// How long a node of Curator's is there when nobody keeps it alive any more.
+/// How long a node of Curator exists after it is no longer kept alive.
 const TTL: Duration = Duration::from_secs(1);
 
 fn node() -> ZnodePath {

@@ -1,5 +1,5 @@
-//! Our queues beside Curator's and kazoo's on the same path: each item is worked on, and by one program at a time,
-//! kills included. And what theirs make of faults, with ours beside them.
+//! Lockkeeper's queues together with Curator's and kazoo's on the same path: each item is worked on, by one
+//! program at a time, also after kills. Also how their queues handle faults, compared with Lockkeeper's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -86,7 +86,7 @@ impl QueueKind {
     }
 }
 
-/// A queue, and the folder in which everyone who works on an item says so.
+/// A queue, and the folder in which programs mark the items that they work on.
 struct Room {
     kind: QueueKind,
     place: Place,
@@ -94,7 +94,7 @@ struct Room {
 }
 
 impl Room {
-    /// Starts a program that puts so many items when it is told to, or takes for 0.
+    /// Starts a program that puts this many items on command, or takes items if the number is 0.
     fn start(&self, connect: &str, kind: &str, name: &str, count: usize) -> Result<Theirs> {
         let state = self.state.path().to_str().context("a path")?;
         let claims = self.kind.claims.unwrap_or("-");
@@ -134,11 +134,11 @@ fn items(name: &str, count: usize) -> BTreeSet<String> {
     (0..count).map(|number| format!("{name}-{number}")).collect()
 }
 
-/// Shows by a file that somebody works on an item.
+/// A file that marks an item as being worked on.
 struct AtWork(PathBuf);
 
 impl AtWork {
-    /// Begins, and makes sure that nobody else works on it.
+    /// Starts the work, and checks that no other program works on the item.
     fn on(state: &Path, item: &str, name: &str) -> Result<Self> {
         let own = format!("{item}@{name}");
         fs::OpenOptions::new().write(true).create_new(true).open(state.join(&own))?;
@@ -153,7 +153,7 @@ impl AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        // Looked at by whoever works on it next.
+        // The next program that works on the item checks this.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -361,7 +361,7 @@ async fn lost_item(kind: QueueKind) -> Result<()> {
     Ok(())
 }
 
-/// Theirs: an item that cannot be read is deleted, also with claims, and only the log says so.
+/// Curator: an unreadable item is deleted, also with claims, and only the log shows it.
 #[tokio::test]
 async fn curators_queue_deletes_what_it_cannot_read() -> Result<()> {
     let Some(room) = CURATOR.room().await? else { return Ok(()) };
@@ -401,7 +401,7 @@ async fn a_lost_reply_doubles_an_item_in_curators_queue() -> Result<()> {
     Ok(())
 }
 
-/// Theirs: a claim whose reply was lost is taken for that of another consumer, and so nobody has the item until the
+/// kazoo: a claim whose reply was lost is taken for that of another consumer, so the item is not worked on until the
 /// session ends.
 #[tokio::test]
 async fn kazoos_own_claim_is_anothers_after_a_lost_reply() -> Result<()> {
@@ -458,8 +458,9 @@ async fn kazoos_get_waits_on_after_a_lost_connection() -> Result<()> {
     Ok(item.done().await?)
 }
 
-/// Theirs: a consumer is not told that its session has ended. It works on beside the next one, and deletes the item that
-/// this one has claimed. Our holder is told of it, and an end of ours fails without its claim (contract).
+/// Curator: a consumer does not learn that its session has ended. It works concurrently with the next one, and
+/// deletes the item that this one has claimed. A Lockkeeper holder learns of it, and cannot end an item without its
+/// claim (contract).
 #[tokio::test]
 async fn curators_consumer_ends_what_another_has_claimed() -> Result<()> {
     let Some(room) = CURATOR.room().await? else { return Ok(()) };

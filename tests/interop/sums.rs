@@ -1,7 +1,7 @@
 //! One number, in a counter or a value, to which programs on Curator and kazoo and tasks of ours add, while programs are killed and
-//! replies to everybody are lost. Ours counts each add once. What the others lose or count twice is
-//! theirs, and no more than the kills and lost replies that they had. Ours add more at a time than theirs add
-//! together, so that the sum tells which is whose.
+//! replies are lost. Lockkeeper counts each add once. The adds that the other libraries lose or count twice are
+//! limited by their kills and lost replies. A Lockkeeper add is larger than all adds of the others
+//! together, so that the sum shows the part of each.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const OURS: usize = 2;
 /// What ours add at a time. An integer has room for as many adds as there is time for.
 const STEP: i64 = 1 << 16;
 
-/// More adds than anybody gets done.
+/// More adds than any program can make.
 const ENDLESS: i64 = 1_000_000_000;
 
 tests! {
@@ -99,7 +99,7 @@ struct Other {
 struct Contest {
     others: Vec<Other>,
     random: fastrand::Rng,
-    /// What those that were killed had been told.
+    /// The results of killed programs.
     told: Adds,
     kills: usize,
     losses: usize,
@@ -153,14 +153,14 @@ async fn run(place: &Place, kept: Kept, others: &[Kind], seed: u64) -> Result<()
     contest.judge(own, sum)
 }
 
-/// Adds until then; what it was told.
+/// Adds until then, and returns the results.
 async fn add(client: Client, number: Number, ends: Instant) -> Result<Adds> {
     let mut told = Vec::new();
     while Instant::now() < ends {
         let session = client.session_id();
         match number.add(STEP).await {
             Ok(added) => told.push(added),
-            // No session ends here, so there is nothing that it may not know.
+            // No session ends here, so no outcome may be unknown.
             Err(error) => {
                 let known = error.outcome() == Outcome::NotApplied;
                 ensure!(known, "{error:?}; the session was {session}");
@@ -179,7 +179,7 @@ impl Contest {
         adder(kind, through, (ENDLESS, left))
     }
 
-    /// Loses replies of everybody, and kills one of theirs now and then.
+    /// Loses replies of all programs, and sometimes kills a program of another library.
     async fn go_wrong(&mut self, ours: &[Proxy]) -> Result<()> {
         while Instant::now() + Duration::from_secs(2) < self.ends || self.kills == 0 {
             ours[self.random.usize(..ours.len())].lose_next(OpCode::Multi, Loss::BeforeReply);
@@ -207,7 +207,7 @@ impl Contest {
         Ok(())
     }
 
-    /// Waits for their end: they have been told when.
+    /// Waits for their end, at the time that they were given.
     async fn finish(&mut self) -> Result<()> {
         for other in &mut self.others {
             other.adder.ends().await?;
@@ -220,24 +220,24 @@ impl Contest {
         own.sort_unstable();
         for (number, (before, after)) in (1..).zip(&own) {
             let is_so = before + STEP == *after && after / STEP == number;
-            ensure!(is_so, "add {number} of ours was told {before} and {after}");
+            ensure!(is_so, "add {number} of Lockkeeper returned {before} and {after}");
         }
 
         let (ours, theirs) = (i64::try_from(own.len())?, i64::try_from(self.told.len())?);
         ensure!(sum / STEP == ours, "{ours} adds of ours are {} in the sum", sum / STEP);
-        // Written by theirs, and told to nobody: by one that was killed, or a second time.
+        // Written by other libraries but not reported: by a killed program, or a second time.
         let untold = sum % STEP - theirs;
         let (kills, losses) = (self.kills, self.losses);
         println!(
             "{ours} adds of ours, {theirs} that theirs were told of, {untold} more by theirs, with {kills} \
              kills and {losses} lost replies"
         );
-        ensure!(ours > 0 && theirs > 0, "somebody never got to add");
+        ensure!(ours > 0 && theirs > 0, "a library never got to add");
         ensure!((0..=i64::try_from(kills + losses)?).contains(&untold), "the sum is wrong: {sum}");
-        // What ours were told is nobody else's, but for what theirs think that they have not written.
+        // The results of Lockkeeper's adds are unique, except for adds that other libraries do not count as written.
         let places: BTreeSet<_> = own.iter().map(|(_, after)| *after).collect();
         let foreign = self.told.iter().filter(|(_, after)| places.contains(after)).count();
-        ensure!(foreign == 0, "{foreign} adds of ours were told to theirs too");
+        ensure!(foreign == 0, "{foreign} adds of Lockkeeper were also returned to other libraries");
         Ok(())
     }
 }

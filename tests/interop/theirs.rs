@@ -42,7 +42,7 @@ impl Language {
     }
 }
 
-/// Whether the libraries are here, and a server; if not, says so loudly.
+/// Whether the libraries and a server are installed. If not, prints a clear message.
 pub(crate) fn are_ready(suite: &str, languages: &[Language]) -> bool {
     let library = |language: &Language| match language {
         Language::Java => Peer::Curator,

@@ -1,9 +1,9 @@
 //! Clients, known by what has happened to them.
 //!
 //! A client is the real thing: real locks over the real client, in a runtime of its own. It cannot
-//! be copied; but it is a function of its own history: the frames it received, the connections it
-//! got and lost, its timers, and what its program was told. So each history is run once, from the
-//! beginning, and what came of its last step is remembered. Clients with equal histories are equal.
+//! be copied, but it is a function of its own history: the frames it received, the connections it
+//! got and lost, its timers, and the commands to its program. So each history is run once, from the
+//! beginning, and the result of its last step is remembered. Clients with equal histories are equal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(crate) struct Seen {
     pub(crate) phase: Phase,
     /// What it was granted in its last step.
     pub(crate) granted: Option<(Share, u128)>,
-    /// What it was told about the present hold, and did not give back.
+    /// What it knows about the current hold, until the hold is released.
     pub(crate) belief: Option<Belief>,
     /// The token of that hold, and how it stands now.
     pub(crate) standing: Option<(u128, Standing)>,

@@ -28,12 +28,12 @@ pub(crate) fn item_is_there(parts: &Parts, state: &State, _: bool) -> bool {
     count.contains(&view.entries.len()) && view.bodies.len() == view.entries.len()
 }
 
-/// Whether somebody waits for an item that nobody has, when nothing is on its way.
+/// Whether a client waits for a free item when no message is in flight.
 pub(crate) fn is_forgotten(parts: &Parts, state: &State) -> bool {
     let view = parts.service.view(state.server);
     let seen = || (0..state.clients.len()).filter_map(|n| parts.seen(state, n));
     let is_present = |session: SessionId| view.sessions.iter().any(|(_, it)| *it == session);
-    // The claim of a session that nobody is in ends with it.
+    // The claim of a session without a client ends with the session.
     let is_held = |(node, owner): &(String, SessionId)| {
         let has_it = |node: &String| {
             seen().any(|seen| {
@@ -51,7 +51,7 @@ pub(crate) fn is_forgotten(parts: &Parts, state: &State) -> bool {
 ///
 /// # Errors
 ///
-/// The item was ended by somebody who did not hold it.
+/// The item was ended by a client that did not hold it.
 pub(crate) fn step(
     parts: &Parts,
     before: StateId,
@@ -72,7 +72,7 @@ pub(crate) fn step(
     Ok(())
 }
 
-/// A client's program is told something.
+/// A client's program learns a result.
 ///
 /// # Errors
 ///

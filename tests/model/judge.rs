@@ -69,7 +69,7 @@ fn holders_have_their_nodes(parts: &Parts, state: &State, _: bool) -> bool {
     })
 }
 
-/// Whether everybody holds who should by now, when nothing is on its way.
+/// Whether every client that should hold the lock by now holds it, when no message is in flight.
 fn nobody_is_forgotten(parts: &Parts, state: &State, _: bool) -> bool {
     let clients = || (0..state.clients.len()).filter_map(|n| Some((n, parts.seen(state, n)?)));
     if clients().any(|(n, seen)| seen.timer || !state.clients[n].is_quiet()) {
@@ -141,7 +141,7 @@ pub(crate) fn step(bounds: &Bounds, seen: &Seen) -> Result<(), Broken> {
 ///
 /// # Errors
 ///
-/// What was lost is held again, what is held again was somebody else's meanwhile, or something was done
+/// A lost lock is held again, a lock that is held again had another holder in between, or work was done
 /// without the lock.
 pub(crate) fn goes_on(
     parts: &Parts,
@@ -193,7 +193,7 @@ fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), B
     }
 }
 
-/// A client's program has ended, and it has nothing left to do.
+/// A client's program has ended, and its work is complete.
 ///
 /// # Errors
 ///
@@ -213,7 +213,7 @@ pub(crate) fn leaves(parts: &Parts, state: &State, n: usize) -> Result<(), Broke
 ///
 /// # Errors
 ///
-/// Its token is not above those of earlier grants that exclude it, or somebody ahead of it does.
+/// Its token is not larger than those of earlier grants that exclude it, or a contender ahead excludes it.
 pub(crate) fn grant(
     parts: &Parts,
     state: &mut State,
@@ -233,7 +233,7 @@ pub(crate) fn grant(
     let highest = state.tokens.entry(share).or_default();
     *highest = token.max(*highest);
 
-    // Where the data was put back, those are there again who were ahead and have gone.
+    // After a restore of the data, contenders that were ahead and had left exist again.
     let line = parts.line(state).filter(|_| state.used.restores == 0);
     let Some(line) = line else { return Ok(()) };
     let node = parts.seen(state, n).and_then(|seen| seen.belief.as_ref());
@@ -245,7 +245,7 @@ pub(crate) fn grant(
 }
 
 impl Parts {
-    /// The contenders in order; `None` if the lock has no order, or more than one.
+    /// The contenders in order; `None` if the lock is not ordered, or has several orders.
     fn line(&self, state: &State) -> Option<WaitQueue> {
         if !self.bounds.lock.has_one_line() {
             return None;
@@ -258,8 +258,8 @@ impl Parts {
 }
 
 impl State {
-    /// A share, by the number of permits that it must bear: who came before there were more permits
-    /// must bear those who came since.
+    /// A share, with the number of permits that counts for it: a contender that came before the number grew
+    /// may be overtaken by later contenders.
     fn measured(&self, share: Share) -> Share {
         match share {
             Share::Permits { taken, .. } => Share::Permits { taken, of: self.most },

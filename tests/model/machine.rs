@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// What a clock shows at the beginning, so that times before it can be told.
+/// The time of a clock at the start, so that earlier times can be represented.
 const EPOCH: Duration = Duration::from_secs(1_000);
 
 /// What a client draws pauses from, at every step anew: so they follow from its own history.
@@ -39,7 +39,7 @@ pub(crate) struct Machine {
 /// Its ways to the server.
 #[derive(Default)]
 struct Ways {
-    /// The attempts to connect that nobody has answered.
+    /// The connection attempts that are not answered yet.
     dials: Vec<oneshot::Sender<Pipe>>,
     link: Option<Arc<Mutex<Link>>>,
 }
@@ -64,7 +64,7 @@ pub(crate) enum End {
     Closed,
 }
 
-/// The polls of the tasks of a machine, for whoever waits until they have settled.
+/// The polls of the tasks of a machine, for callers that wait until the tasks have settled.
 #[derive(Debug, Default)]
 struct Activity {
     polls: AtomicU64,
@@ -115,7 +115,7 @@ impl Machine {
             if self.polls() != seen {
                 return Poll::Ready(());
             }
-            *self.activity.waiting.lock().expect("nobody panics with it") =
+            *self.activity.waiting.lock().expect("the lock is not poisoned") =
                 Some(context.waker().clone());
             Poll::Pending
         });
@@ -175,7 +175,7 @@ impl Machine {
         let Some(link) = &ways.link else { return (Vec::new(), false) };
         let mut frames = Vec::new();
         let is_dropped = {
-            let mut link = link.lock().expect("nobody panics with it");
+            let mut link = link.lock().expect("the lock is not poisoned");
             while let Ok(Some(frame)) = split_frame(&mut link.outgoing, MAX_FRAME) {
                 frames.push(frame);
             }
@@ -190,7 +190,7 @@ impl Machine {
     fn change(&self, change: impl FnOnce(&mut Link)) {
         let ways = self.ways();
         let Some(link) = &ways.link else { return };
-        let mut link = link.lock().expect("nobody panics with it");
+        let mut link = link.lock().expect("the lock is not poisoned");
         change(&mut link);
         if let Some(reader) = link.reader.take() {
             reader.wake();
@@ -198,7 +198,7 @@ impl Machine {
     }
 
     fn ways(&self) -> std::sync::MutexGuard<'_, Ways> {
-        self.ways.lock().expect("nobody panics with it")
+        self.ways.lock().expect("the lock is not poisoned")
     }
 }
 
@@ -251,7 +251,9 @@ impl Future for Counted {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         self.activity.polls.fetch_add(1, Ordering::Relaxed);
-        if let Some(waiting) = self.activity.waiting.lock().expect("nobody panics with it").take() {
+        if let Some(waiting) =
+            self.activity.waiting.lock().expect("the lock is not poisoned").take()
+        {
             waiting.wake();
         }
         fastrand::seed(SEED);
@@ -273,7 +275,7 @@ impl AsyncRead for Pipe {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut link = self.0.lock().expect("nobody panics with it");
+        let mut link = self.0.lock().expect("the lock is not poisoned");
         if !link.incoming.is_empty() {
             let take = link.incoming.len().min(buffer.remaining());
             buffer.put_slice(&link.incoming[..take]);
@@ -297,7 +299,7 @@ impl AsyncWrite for Pipe {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut link = self.0.lock().expect("nobody panics with it");
+        let mut link = self.0.lock().expect("the lock is not poisoned");
         if link.end.is_some() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
@@ -316,6 +318,6 @@ impl AsyncWrite for Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        self.0.lock().expect("nobody panics with it").is_dropped = true;
+        self.0.lock().expect("the lock is not poisoned").is_dropped = true;
     }
 }

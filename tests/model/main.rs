@@ -8,13 +8,13 @@
 //! permits changes, and the server restarts or has its data put back.
 //!
 //! ```text
-//!   scenarios    who asks for what, and what may happen how often
-//!   search       looks at every state, the closest first; tells the way to one that is wrong
+//!   scenarios    the requests of the clients, and how often each fault may happen
+//!   search       visits every state, the closest first; reports the path to a wrong state
 //!   state        all of it at one moment, and what can happen next
 //!   judge        what must be true of every state          items     ... of the item of a queue
 //!                                                          rounds    ... of the rounds of a barrier
 //!   histories    a client is a function of its history: each history is run once
-//!   program      ... what it does when it is told to      machine   ... its clock and network
+//!   program      ... what it does on a command             machine   ... its clock and network
 //!   wanted       ... what it asks for
 //!   service      the server's states, each of whose inputs is handled once
 //!   timeline     steps as people read them                frames    messages, each kept once
@@ -72,7 +72,7 @@ const TIMEOUT: Duration = Duration::from_secs(6);
 struct Plan {
     length: Length,
     filter: String,
-    /// The way to one state of the first scenario, to be told.
+    /// The path to one state of the first scenario, to be reported.
     path: Option<String>,
     /// Where the page goes.
     docs: Option<PathBuf>,
@@ -155,7 +155,7 @@ fn check_all(plan: &Plan) -> Result<(), String> {
                         Ok(totals) => println!("{}: {totals}", scenario.name),
                         Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
                     }
-                    *results[number].lock().expect("nobody panics with it") = Some(result);
+                    *results[number].lock().expect("the lock is not poisoned") = Some(result);
                 }
             });
         }
@@ -163,7 +163,7 @@ fn check_all(plan: &Plan) -> Result<(), String> {
 
     let mut table = String::from(HEAD);
     for (scenario, result) in scenarios.iter().zip(results) {
-        let Some(result) = result.into_inner().expect("nobody panics with it") else { continue };
+        let Some(result) = result.into_inner().expect("the lock is not poisoned") else { continue };
         row(&mut table, scenario, &result?);
     }
     if let Some(docs) = &plan.docs {

@@ -1,4 +1,4 @@
-//! What a client's program does: takes the lock, changes it, gives it back, when it is told to; or puts an
+//! The program of a client. On command, it acquires the lock, changes the hold and releases the lock; or it puts an
 //! item, takes it, and records that it is done.
 
 use std::convert::Infallible;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, Contact, LeaseMode, SessionId, State, ZnodePath};
+use lockkeeper::{Client, Contact, HolderState, LeaseMode, SessionId, ZnodePath};
 use lockkeeper_testkit::history::Share;
 use lockkeeper_testkit::locks::Held;
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use crate::wanted::{Owned, Source, Wanted};
 /// More than any run takes.
 pub(crate) const ENDLESS: Duration = Duration::from_secs(1_000_000);
 
-/// What a program is told to do next.
+/// The next command to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Command {
     /// To put the item into the queue.
@@ -49,7 +49,7 @@ pub(crate) enum Phase {
     /// From one share to another.
     Turning(Share),
     GivingBack,
-    /// It had the lock, and has given it back; or the item, and was told that it is done.
+    /// It had the lock and has released it, or it had the item and knows that it is done.
     Done,
     /// It gave up, and why.
     GaveUp(GaveUp),
@@ -63,7 +63,7 @@ pub(crate) enum GaveUp {
     TooMany,
     /// The other parties have not come in time.
     TimedOut,
-    /// It was told so when it recorded that the item is done.
+    /// It learned of the loss when it recorded that the item is done.
     Lost,
     Failed(String),
 }
@@ -73,7 +73,7 @@ pub(crate) enum GaveUp {
 pub(crate) struct Desk {
     phase: Mutex<Phase>,
     held: Mutex<Option<Arc<Owned>>>,
-    /// What it was granted since somebody looked.
+    /// The last grant that was not read yet.
     granted: Mutex<Option<(Share, u128)>>,
     /// Whether its work was done, or it entered once more, without the lock.
     is_astray: AtomicBool,
@@ -100,19 +100,19 @@ pub(crate) enum Standing {
 
 impl Desk {
     pub(crate) fn phase(&self) -> Phase {
-        self.phase.lock().expect("nobody panics with it").clone()
+        self.phase.lock().expect("the lock is not poisoned").clone()
     }
 
     pub(crate) fn take_granted(&self) -> Option<(Share, u128)> {
-        self.granted.lock().expect("nobody panics with it").take()
+        self.granted.lock().expect("the lock is not poisoned").take()
     }
 
     /// `None`: it holds nothing, or has lost it.
     pub(crate) fn belief(&self) -> Option<Belief> {
-        let held = self.held.lock().expect("nobody panics with it");
+        let held = self.held.lock().expect("the lock is not poisoned");
         let held = held.as_ref()?;
         let deadline = held.deadline()?;
-        if matches!(held.state(), State::Lost(_)) {
+        if matches!(held.state(), HolderState::Lost(_)) {
             return None;
         }
         let until = deadline.since(Machine::reading(Duration::ZERO));
@@ -120,13 +120,13 @@ impl Desk {
         Some(Belief { until, nodes, session: held.guard().session() })
     }
 
-    /// The token of what it was granted, and how that stands; `None`: it has given it back.
+    /// The token of its grant, and the standing; `None` if it has released the lock.
     pub(crate) fn standing(&self) -> Option<(u128, Standing)> {
-        let held = self.held.lock().expect("nobody panics with it");
+        let held = self.held.lock().expect("the lock is not poisoned");
         let held = held.as_ref()?;
         let standing = match held.state() {
-            State::Jeopardy => Standing::Jeopardy,
-            State::Lost(_) => Standing::Lost,
+            HolderState::Jeopardy => Standing::Jeopardy,
+            HolderState::Lost(_) => Standing::Lost,
             _ => Standing::Held,
         };
         Some((held.guard().token().to_u128(), standing))
@@ -142,22 +142,22 @@ impl Desk {
     }
 
     fn enter(&self, phase: Phase) {
-        *self.phase.lock().expect("nobody panics with it") = phase;
+        *self.phase.lock().expect("the lock is not poisoned") = phase;
     }
 
     fn held(&self) -> Option<Arc<Owned>> {
-        self.held.lock().expect("nobody panics with it").clone()
+        self.held.lock().expect("the lock is not poisoned").clone()
     }
 
     fn take(&self) -> Option<Owned> {
-        let held = self.held.lock().expect("nobody panics with it").take()?;
+        let held = self.held.lock().expect("the lock is not poisoned").take()?;
         Some(Arc::into_inner(held).expect("its work is over"))
     }
 
     fn has(&self, share: Share, held: Owned) {
         let token = held.guard().token().to_u128();
-        *self.granted.lock().expect("nobody panics with it") = Some((share, token));
-        *self.held.lock().expect("nobody panics with it") = Some(Arc::new(held));
+        *self.granted.lock().expect("the lock is not poisoned") = Some((share, token));
+        *self.held.lock().expect("the lock is not poisoned") = Some(Arc::new(held));
         self.enter(Phase::Holding(share));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn is_forgotten(parts: &Parts, state: &State) -> bool {
     waiting.count() >= parts.bounds.clients
 }
 
-/// A client's program is told something.
+/// A client's program learns a result.
 ///
 /// # Errors
 ///

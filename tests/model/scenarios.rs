@@ -1,4 +1,4 @@
-//! What is looked at: who asks for what, what may happen, and how often.
+//! The scenarios: the requests of the clients, the possible faults, and how often they happen.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct Bounds {
     pub(crate) ticks: u8,
     /// How often a holder may turn into a writer, or a reader, without giving the lock back.
     pub(crate) turns: u8,
-    /// How often somebody writes another number of permits.
+    /// How often another number of permits is written.
     pub(crate) changes: u8,
     /// How often a holder may give the lock back and acquire it again in one go.
     pub(crate) again: u8,
@@ -47,12 +47,12 @@ pub(crate) struct Bounds {
     pub(crate) in_line: usize,
     /// Whether holders ride out outages.
     pub(crate) rides_out: bool,
-    /// How often somebody deletes the node of a holder that is in jeopardy.
+    /// How often the node of a holder in jeopardy is deleted.
     pub(crate) deletions: u8,
     /// How often the server's data is put back to when the first client held, while that is in jeopardy.
     /// All have heard of more since.
     pub(crate) restores: u8,
-    /// Whether the first client puts the item, and does nothing else. Else it is there at the beginning.
+    /// Whether the first client only puts the item. Otherwise the item exists at the start.
     pub(crate) puts: bool,
 }
 
@@ -88,7 +88,7 @@ impl LockKind {
         matches!(self, Self::Semaphore | Self::KazooSemaphore)
     }
 
-    /// As it is made; `None` if it is none.
+    /// The kind of the lock; `None` if it is not a lock.
     fn kind(self, permits: u32) -> Option<locks::Kind> {
         let semaphore = |layout| locks::Kind::Semaphore { permits, layout };
         Some(match self {

@@ -24,7 +24,7 @@ pub(crate) struct Totals {
     /// The different states of the server.
     pub(crate) servers: usize,
     pub(crate) took: Duration,
-    /// Whether somewhere all got the lock, or who has ended the item.
+    /// Whether all clients got the lock in some state, or a client has ended the item.
     all_had_it: bool,
     ended_by: BTreeSet<usize>,
     /// Whether somewhere a lease ended while it was held.
@@ -41,7 +41,7 @@ struct Before {
     action: u16,
 }
 
-/// From here on a state has none before it.
+/// A state without a predecessor.
 const NONE: u32 = u32::MAX;
 
 struct Search<'a> {
@@ -169,9 +169,9 @@ impl Search<'_> {
 ///
 /// # Errors
 ///
-/// There is no such way.
+/// If the path does not exist.
 pub(crate) fn tell(scenario: &Scenario, way: &str) -> Result<String, String> {
-    let wrong = || format!("there is no way {way:?} in {}", scenario.name);
+    let wrong = || format!("the path {way:?} does not exist in {}", scenario.name);
     let (combination, path) = way.split_once(':').ok_or_else(wrong)?;
     let combination: usize = combination.parse().map_err(|_| wrong())?;
     let path: Result<Vec<usize>, _> = path.split(',').map(str::parse).collect();

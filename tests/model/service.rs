@@ -1,6 +1,6 @@
 //! The server: the engine's tree, known by its states.
 //!
-//! It cannot be copied either, but what it stores and whom it knows can be read. Each state is
+//! It cannot be copied either, but its data and its sessions can be read. Each state is
 //! reached by its inputs from the beginning, and each input of a state is handled once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,10 +17,10 @@ use lockkeeper_wire::{
 use crate::frames::{FrameId, Frames};
 use crate::{LOCK, QUEUE, TIMEOUT};
 
-/// The clock of the server's machine starts here, so that times before the start can be told.
+/// The clock of the server's machine starts here, so that earlier times can be represented.
 const EPOCH: Duration = Duration::from_secs(100);
 
-/// The connection of whoever sets the lock up.
+/// The connection that sets up the lock.
 const ADMIN: ConnectionId = ConnectionId(u64::MAX);
 
 /// A connection, by its client and how many that had before.
@@ -52,8 +52,8 @@ pub(crate) enum Input {
     Restart,
     /// Somebody copies what it has stored. Then others write for a while.
     BackUp,
-    /// It stops, and comes back with the copy. From now on it lets those in who have seen more than it has,
-    /// which servers refuse: clients do not rely on that.
+    /// It stops, and restarts with the copy. From now on it accepts clients that have seen later transactions,
+    /// which real servers refuse. Clients do not rely on that refusal.
     PutBack,
     /// Somebody else deletes the first node of a session.
     Delete(SessionId),
@@ -197,7 +197,7 @@ struct Live {
     open: BTreeSet<ConnectionId>,
     step: Duration,
     steps: u32,
-    /// How many requests whoever sets the lock up has made.
+    /// How many requests the setup connection has made.
     asked: i32,
 }
 

@@ -4,11 +4,11 @@ use std::slice;
 use std::time::Duration;
 
 use lockkeeper::{
-    AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, Instant, Item, Queue,
-    QueueError, Round, State,
+    AcquireError, BarrierError, Client, Deaths, DoubleBarrier, Guard, HolderState, Instant, Item,
+    Queue, QueueError, Round,
 };
 use lockkeeper_testkit::history::Share;
-use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
+use lockkeeper_testkit::locks::{Design, Held, Lock, Sharing, Wait};
 
 use crate::program::{ENDLESS, GaveUp, Phase};
 use crate::{BARRIER, QUEUE};
@@ -28,7 +28,7 @@ impl Wanted {
             Self::Lock(design, sharing) => Source::Lock(Box::new(design.open(client, *sharing))),
             Self::Round(parties, patience) => {
                 let barrier = DoubleBarrier::builder(client, BARRIER).count(*parties);
-                let barrier = barrier.deaths(Deaths::AreTold).build();
+                let barrier = barrier.deaths(Deaths::Report).build();
                 let name = client.unique_id().simple().to_string();
                 Source::Rounds(barrier.expect("a path for a barrier"), name, *patience)
             }
@@ -49,7 +49,7 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) async fn get(&self, share: Share) -> Result<Owned, GaveUp> {
         match self {
-            Self::Lock(lock) => match lock.acquire(share, Patience::Endless).await {
+            Self::Lock(lock) => match lock.acquire(share, Wait::Forever).await {
                 Ok(held) => Ok(Owned::Lock(held.expect("it waits"))),
                 Err(error) => Err(refused(&error)),
             },
@@ -105,7 +105,7 @@ impl Owned {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> HolderState {
         match self {
             Self::Lock(held) => held.state(),
             Self::Item(item) => item.state(),

@@ -64,7 +64,7 @@ fn every_guard_has_a_token_that_a_release_cancels() -> Result<()> {
     })
 }
 
-/// A lock, and what is told of its loss. Nothing polls the guard.
+/// A lock, and the token that reports its loss. The guard is not polled.
 async fn unpolled(client: &Client) -> Result<(impl Sized, CancellationToken)> {
     let guard = MultiLock::new(client, ["/locks/a", "/locks/b"])?.acquire().await?;
     let token = guard.cancellation_token();
@@ -89,7 +89,7 @@ fn it_is_cancelled_by_each_loss_although_nothing_polls_the_guard() -> Result<()>
         let token = both.cancellation_token();
         other.delete(both.guards()[1].node(), None).await?;
         token.cancelled().await;
-        ensure!(!both.is_held() && both.guards()[0].is_held(), "the guard says so too");
+        ensure!(!both.is_held() && both.guards()[0].is_held(), "the guard reports it too");
         ensure!(both.cancellation_token().is_cancelled(), "it stays lost");
         drop(both);
         client.reachable().await;

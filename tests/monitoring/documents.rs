@@ -1,4 +1,4 @@
-//! The page, the alerts and the dashboard name what there is, and the page names all of it.
+//! The page, the alerts and the dashboard name only existing metrics, and the page names all of them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,7 +28,7 @@ async fn of_the_engine() -> Result<BTreeSet<String>> {
     Ok(answer.lines().filter_map(|line| Some(line.split_once('\t')?.0.to_owned())).collect())
 }
 
-/// What the queries of a file name, besides the words of the language and what is in braces and brackets.
+/// The names in the queries of a file, without keywords and without the contents of braces and brackets.
 fn names_in(queries: &[String]) -> BTreeSet<String> {
     const WORDS: [&str; 13] = [
         "sum",

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use lockkeeper::metrics::{FIGURES, name_locks, update};
 use lockkeeper::{
-    Contact, Election, ExclusiveNode, MultiLock, Mutex, Names, Queue, RwLock, Semaphore, State,
-    ZnodePath,
+    Contact, Election, ExclusiveNode, HolderState, MultiLock, Mutex, Names, Queue, RwLock,
+    Semaphore, ZnodePath,
 };
 use lockkeeper_testkit::backend::children_reach;
 
@@ -154,7 +154,7 @@ fn a_wait_shows_before_it_ends_and_a_lease_before_it_runs_out() -> Result<()> {
     })
 }
 
-/// A task that waits behind another one of its handle has no contender on the server.
+/// A task that waits behind another one of its handle does not have a contender on the server.
 #[test]
 fn a_wait_in_the_queue_of_this_process_counts() -> Result<()> {
     run(|backend, recorder| async move {
@@ -192,7 +192,7 @@ fn a_loss_is_counted_once_whether_it_was_noticed_or_not() -> Result<()> {
             |reason: &str| recorder.value(&format!("lockkeeper_lost_total{{reason={reason}}}"));
         let seen = Mutex::new(&client, LOCK)?.acquire().await?;
         let unseen = Mutex::new(&client, "/locks/other")?.acquire().await?;
-        // Its guard has no queue of this process, and is dropped in another way.
+        // Its guard does not use a local queue, and is dropped differently.
         let reader = RwLock::new(&client, "/locks/prices")?.read().await?;
         let taken = Mutex::new(&client, "/locks/taken")?.acquire().await?;
         client.delete(taken.node(), None).await?;
@@ -203,7 +203,7 @@ fn a_loss_is_counted_once_whether_it_was_noticed_or_not() -> Result<()> {
         rehearsal.expire_session().await?;
         let mut status = client.status();
         status.wait_for(|status| status.session != session).await?;
-        assert!(matches!(seen.state(), State::Lost(_)));
+        assert!(matches!(seen.state(), HolderState::Lost(_)));
         assert_eq!(lost("session_expired"), 1.0);
         drop((seen, unseen, taken, reader));
         assert_eq!(lost("session_expired"), 3.0);

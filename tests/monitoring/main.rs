@@ -1,5 +1,5 @@
-//! What a program can show of its locks: figures, spans and events, and the loss of a guard as a token; and that the
-//! page, the alerts and the dashboard name what there is.
+//! The telemetry of locks: metrics, spans and events, and the loss of a guard as a token. Also checks that the
+//! page, the alerts and the dashboard name existing metrics.
 //!
 //! Figures are of the whole process, so one test runs at a time.
 

@@ -138,7 +138,7 @@ struct Contest {
     connect: String,
     lock: &'static str,
     interop: PathBuf,
-    // Before the folder, so that nobody writes any more when it goes.
+    // Before the folder, so that no process still writes when the folder is removed.
     contenders: Vec<(&'static str, Process)>,
     folder: TempDir,
 }

@@ -83,7 +83,7 @@ impl Barriers {
         tasks
     }
 
-    /// After the faults: all who wait return, and nothing is left.
+    /// After the faults: all waiting calls return, and no node is left.
     pub(crate) async fn all_is_well(self, run: &Arc<Run>) {
         let mut program = BarrierProgram {
             scene: scene(run, &run.machines[0], Duration::ZERO),

@@ -81,7 +81,7 @@ impl Candidate {
     }
 }
 
-/// Watches who leads until `end`.
+/// Observes the leader until `end`.
 pub(crate) async fn observe(run: Arc<Run>, name: String, election: Election, end: Duration) {
     let mut newest = 0;
     let mut look = |leader: Option<&Leader>| {
@@ -106,7 +106,7 @@ pub(crate) async fn observe(run: Arc<Run>, name: String, election: Election, end
     }
 }
 
-/// After the faults: everyone can lead and be heard, and when all have resigned nobody leads.
+/// After the faults: each candidate can lead and proclaim, and after all have resigned there is no leader.
 pub(crate) async fn all_is_well(run: &Run, clients: &[Client]) {
     for (index, client) in clients.iter().enumerate() {
         let election = election(client, "last");

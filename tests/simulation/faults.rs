@@ -17,9 +17,9 @@ pub(crate) enum Fault {
     Partition(usize),
     /// Nothing passes between any client and the server.
     Isolation,
-    /// What the client sends waits; what it is sent arrives.
+    /// Messages from the client wait; messages to it arrive.
     MuteClient(usize),
-    /// What the client sends arrives; what it is sent waits.
+    /// Messages from the client arrive; messages to it wait.
     DeafClient(usize),
     /// The connections of one client break.
     Break(usize),
@@ -29,8 +29,8 @@ pub(crate) enum Fault {
     Forget(usize),
     /// A client does nothing for a while, but its clock runs on.
     PauseClient(usize),
-    /// The program on a client does nothing for a while, but what goes on in the background of its
-    /// client does.
+    /// The program on a client pauses for a while, but the background tasks of its
+    /// client continue.
     Stall(usize),
     /// The server does nothing for a while, but its clock runs on.
     PauseServer,
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
     SlowAnswers,
     /// The server's wall clock is wrong, by hours in either direction.
     WallJump,
-    /// A follower applies nothing for a while. It goes on to answer reads and pings.
+    /// A follower does not apply transactions for a while. It still answers reads and pings.
     Lag(usize),
 }
 
@@ -229,7 +229,7 @@ pub(crate) async fn bounded(run: Arc<Run>, mut random: fastrand::Rng, end: Durat
     while run.now() < end {
         sleep(recovery + timeout.mul_f64(random.f64())).await;
         if random.u8(0..4) == 0 {
-            // No deadline depends on wall clocks, so there is nothing to recover from.
+            // Deadlines do not depend on wall clocks, so no recovery is needed.
             run.note("world", What::Fault(format!("{:?}", Fault::WallJump)));
             Fault::WallJump.begin(&run, &mut random);
         }

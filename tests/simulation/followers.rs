@@ -1,12 +1,12 @@
 //! The followers of an ensemble, whose trees are behind the leader's. See
 //! `docs/decisions/0029-followers-in-the-simulation.md`.
 //!
-//! A follower answers reads and pings, and tells watches, by its own tree, however old that is. It passes on
-//! to the leader what only the leader can decide, and gives back an answer when it has itself done what the
-//! leader had done before it. What a connection asks for is answered in order, so a read behind a write
-//! waits for the answer to the write. As in ZooKeeper, a session that is taken up again waits for nothing:
-//! its client may then not see its own writes until a `sync`. A new session is a transaction of the leader's,
-//! so its client is told of it when the follower has applied that.
+//! A follower answers reads and pings, and sends events, from its own tree, however old that is. It forwards other
+//! requests to the leader, and returns a reply when it has itself applied everything that the
+//! leader had applied before it. Requests of a connection are answered in order, so a read behind a write
+//! waits for the reply to the write. As in ZooKeeper, a resumed session does not wait:
+//! its client may then not see its own writes until a `sync`. A new session is a transaction of the leader,
+//! so its client gets the reply when the follower has applied that transaction.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Control {
     }
 
     pub(crate) fn set_link(&self, link: Link) {
-        *self.link.lock().expect("nobody panics with it") = link;
+        *self.link.lock().expect("the lock is not poisoned") = link;
     }
 
     /// Lets it apply nothing, or go on.
@@ -68,7 +68,7 @@ impl Control {
     }
 
     fn link(&self) -> Link {
-        *self.link.lock().expect("nobody panics with it")
+        *self.link.lock().expect("the lock is not poisoned")
     }
 }
 

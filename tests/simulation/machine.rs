@@ -66,7 +66,7 @@ impl Runtime for Machine {
     }
 
     fn unique_id(&self) -> Uuid {
-        let mut ids = self.ids.lock().expect("nobody panics with it");
+        let mut ids = self.ids.lock().expect("the lock is not poisoned");
         uuid::Builder::from_random_bytes(ids.u128(..).to_be_bytes()).into_uuid()
     }
 
@@ -75,7 +75,7 @@ impl Runtime for Machine {
     }
 }
 
-/// The time since the beginning of the run, as nobody in it can know it.
+/// The true time since the start of the run, which is unknown to its programs.
 pub(crate) fn true_time(start: tokio::time::Instant) -> Duration {
     start.elapsed()
 }

@@ -1,7 +1,7 @@
 //! The test kit's members of a group, on the machines of a run: one of each machine that stays, and one that
 //! comes and goes.
 //!
-//! A member that stays through all faults is in everybody's view at the end, and where no session ends it
+//! A member that stays through all faults is in every view at the end. If no session ends, it
 //! has not left in between.
 
 use std::sync::{Arc, Mutex};
@@ -49,15 +49,15 @@ impl Members {
             let met = Arc::clone(&self.met);
             tasks.push(machine.run(async move {
                 let stays = member.await;
-                met.lock().expect("nobody panics with it").extend(stays);
+                met.lock().expect("the lock is not poisoned").extend(stays);
             }));
         }
         tasks
     }
 
-    /// After the faults: everybody leaves, and everybody sees that.
+    /// After the faults: all members leave, and all watchers see that.
     pub(crate) async fn all_is_well(self, run: &Run) {
-        let met = std::mem::take(&mut *self.met.lock().expect("nobody panics with it"));
+        let met = std::mem::take(&mut *self.met.lock().expect("the lock is not poisoned"));
         let mut watchers = Vec::new();
         for Stays { membership, joined, watcher } in met {
             let (id, token) = (membership.id().to_owned(), membership.token());

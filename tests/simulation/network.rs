@@ -19,7 +19,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::machine::true_time;
 
-/// What reaches the servers: whom, and what.
+/// The arrivals at the servers: the server, and the message.
 pub(crate) type Arrivals = mpsc::UnboundedSender<(usize, Arrival)>;
 
 /// What reaches a server.
@@ -64,17 +64,17 @@ enum Side {
 impl Listener {
     pub(crate) fn open(&self) -> mpsc::UnboundedReceiver<(usize, Arrival)> {
         let (sender, receiver) = mpsc::unbounded_channel();
-        *self.inbox.lock().expect("nobody panics with it") = Some(sender);
+        *self.inbox.lock().expect("the lock is not poisoned") = Some(sender);
         receiver
     }
 
     pub(crate) fn close(&self) {
-        *self.inbox.lock().expect("nobody panics with it") = None;
+        *self.inbox.lock().expect("the lock is not poisoned") = None;
     }
 
     /// A sum over every byte that has arrived, and when.
     pub(crate) fn traffic(&self) -> u64 {
-        self.traffic.lock().expect("nobody panics with it").finish()
+        self.traffic.lock().expect("the lock is not poisoned").finish()
     }
 
     /// How many events of the queue's nodes have reached clients.
@@ -88,13 +88,13 @@ impl Listener {
     }
 
     fn count(&self, at: Duration, to: (ConnectionId, Side), bytes: &[u8]) {
-        let mut traffic = self.traffic.lock().expect("nobody panics with it");
+        let mut traffic = self.traffic.lock().expect("the lock is not poisoned");
         (at, to, bytes).hash(&mut *traffic);
     }
 
     fn accept(&self) -> Option<(ConnectionId, Arrivals)> {
-        let inbox = self.inbox.lock().expect("nobody panics with it").clone()?;
-        let mut connections = self.connections.lock().expect("nobody panics with it");
+        let inbox = self.inbox.lock().expect("the lock is not poisoned").clone()?;
+        let mut connections = self.connections.lock().expect("the lock is not poisoned");
         *connections += 1;
         Some((ConnectionId(*connections), inbox))
     }
@@ -114,7 +114,7 @@ pub(crate) struct Route {
     to_client: Valve,
     /// Told when all connections break.
     breaks: Arc<Notify>,
-    /// Told when nothing passes on any connection any more, and nobody hears of it.
+    /// Notified when all connections are silently dropped.
     forgets: Arc<Notify>,
 }
 
@@ -155,8 +155,8 @@ struct Ends {
     forgets: OwnedNotified,
 }
 
-/// Open or closed. It wakes those who wait in the order in which they came, which a watch channel
-/// does not: its order is drawn from a source that no seed controls.
+/// Open or closed. It wakes its waiters in their order of arrival. A watch channel does not:
+/// its order depends on a source of randomness that the seed does not control.
 #[derive(Debug)]
 struct Valve {
     open: AtomicBool,
@@ -209,7 +209,7 @@ impl Route {
         self.to_client.set(to_client);
     }
 
-    /// Breaks all connections; what is on its way is lost.
+    /// Breaks all connections. Messages in flight are lost.
     pub(crate) fn break_all(&self) {
         self.breaks.notify_waiters();
     }
@@ -231,7 +231,7 @@ impl Route {
     }
 
     pub(crate) fn set_lag(&self, lag: Lag) {
-        *self.lag.lock().expect("nobody panics with it") = lag;
+        *self.lag.lock().expect("the lock is not poisoned") = lag;
     }
 
     fn ends(&self) -> Ends {
@@ -244,8 +244,8 @@ impl Route {
     }
 
     fn lag(&self) -> Duration {
-        let lag = *self.lag.lock().expect("nobody panics with it");
-        lag.any(&mut self.random.lock().expect("nobody panics with it"))
+        let lag = *self.lag.lock().expect("the lock is not poisoned");
+        lag.any(&mut self.random.lock().expect("the lock is not poisoned"))
     }
 
     pub(crate) async fn connect(self: &Arc<Self>, server: usize) -> io::Result<Pipe> {

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
-use lockkeeper::{AcquireError, Client, CreateMode, Fence, FencingToken, Guard, State, ZnodePath};
+use lockkeeper::{
+    AcquireError, Client, CreateMode, Fence, FencingToken, Guard, HolderState, ZnodePath,
+};
 use lockkeeper_testkit::history::{Share, What};
 use tokio::time::sleep;
 
 use crate::machine::Machine;
 use crate::run::Run;
-use lockkeeper_testkit::locks::{Held, Lock, Patience};
+use lockkeeper_testkit::locks::{Held, Lock, Wait};
 
 /// Where the locks are, each with a resource that checks tokens.
 pub(crate) const LOCKS: [&str; 2] = ["/locks/a", "/locks/b"];
@@ -30,7 +32,7 @@ pub(crate) struct Resources {
 
 impl Resources {
     fn of(&self, lock: &str) -> Arc<Fence> {
-        let mut fences = self.fences.lock().expect("nobody panics with it");
+        let mut fences = self.fences.lock().expect("the lock is not poisoned");
         Arc::clone(fences.entry(lock.to_owned()).or_default())
     }
 }
@@ -67,7 +69,7 @@ impl Worker {
             while let Some(lock) = held {
                 held = self.hold(&path, lock).await;
             }
-            // Without a pause, a release that nobody waits for goes together with the next acquire.
+            // Without a pause, a release that is not awaited is sent together with the next acquire.
             if self.random.u8(0..4) > 0 {
                 let pause = self.upto(self.run.pace.pause);
                 sleep(pause).await;
@@ -78,9 +80,9 @@ impl Worker {
     async fn acquire(&mut self, lock: &Lock, path: &str) -> Option<Held> {
         let share = lock.any_share(&mut self.random);
         let patience = match self.random.u8(0..6) {
-            0 => Patience::None,
-            1 | 2 => Patience::Until(self.upto(self.run.pace.patience)),
-            _ => Patience::Endless,
+            0 => Wait::Never,
+            1 | 2 => Wait::For(self.upto(self.run.pace.patience)),
+            _ => Wait::Forever,
         };
         match lock.acquire(share, patience).await {
             Ok(Some(held)) => {
@@ -141,7 +143,7 @@ impl Worker {
         }
     }
 
-    /// The same, through outages: it stands still while nobody knows whether the lock is held.
+    /// The same, through outages: it pauses while it is unknown whether the lock is held.
     async fn look_through(&mut self, path: &str, guard: &Guard, looks: u8) {
         let (lock, token) = (path.to_owned(), number(guard.token()));
         if self.random.bool() {
@@ -162,7 +164,7 @@ impl Worker {
             self.look(path, guard, looks).await;
         }
         // Whatever it is in now, it has an end.
-        while guard.state() == State::Jeopardy {
+        while guard.state() == HolderState::Jeopardy {
             self.note(What::Doubted { lock: path.to_owned(), token });
             if guard.held_again().await.is_ok() {
                 self.note(What::HeldAgain { lock: path.to_owned(), token });
@@ -230,7 +232,7 @@ pub(crate) fn still_holds(
     // Asked for first: what it says must be true although time has passed since.
     let deadline = guard.deadline();
     match (guard.state(), deadline) {
-        (State::Lost(reason), _) => {
+        (HolderState::Lost(reason), _) => {
             run.note(who, What::Lost { lock, token, reason: format!("{reason:?}") });
             false
         }

@@ -75,7 +75,7 @@ impl Pools {
         }
     }
 
-    /// After the faults: all who wait get something, and nothing is left.
+    /// After the faults: all waiters get a resource, and no node is left.
     pub(crate) async fn all_is_well(mut self, run: &Arc<Run>) {
         let jobs = std::mem::take(&mut self.jobs);
         let world = self.program(run, Duration::ZERO, "world", fastrand::Rng::with_seed(0));

@@ -1,6 +1,6 @@
-//! Presences in a run, and strangers who are in their way: each program has a node of its own, and all
-//! want one more. A node says whose it is, so everybody who reads it can tell whether it was taken from
-//! somebody.
+//! Presences in a run, and foreign nodes that block them: each program has a node of its own, and all
+//! want one more. The data of a node names its program, so every reader can see whether the node was taken from
+//! another program.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -107,7 +107,7 @@ impl Member {
         }
     }
 
-    /// Whether nobody is in its way, and no session ends.
+    /// Whether it is not blocked, and no session ends.
     fn is_kept(&self) -> bool {
         self.severity == Severity::Bounded && !self.shared
     }
@@ -160,7 +160,7 @@ impl Member {
         }
     }
 
-    /// After the faults: it is there, or somebody who is there is in its way; and then it goes.
+    /// After the faults: it is present, or a present program blocks it. Then it leaves.
     async fn judge(&self, presence: Presence) {
         let is_settled = async {
             loop {
@@ -173,7 +173,7 @@ impl Member {
         if timeout(PATIENCE, is_settled).await.is_err() {
             return self.stuck(format!("is {:?} and stays so", presence.state()));
         }
-        // Those who wait for it are there next, one after the other.
+        // The presences that wait for it are present next, one after the other.
         sleep(PAUSE).await;
         let node = presence.path().clone();
         let state = presence.state();
@@ -257,7 +257,7 @@ pub(crate) async fn disturb(
         let mode = [CreateMode::Ephemeral, CreateMode::Persistent][random.usize(0..2)];
         let session = client.session_id();
         let _ = client.create(&node, data.clone(), mode).await;
-        // It may be there although nobody said so.
+        // It may be present without a report.
         let made = match run.read(&client, &node).await {
             Ok((found, stat)) if found == data => stat,
             _ => continue,
@@ -271,7 +271,7 @@ pub(crate) async fn disturb(
         }
         clear(&run, &client, &node, made.czxid).await;
     }
-    // Nothing of it is in the way of anybody.
+    // No node of it blocks others.
     'names: for name in ["0", "1", "2", SHARED] {
         let (data, stat) = loop {
             match run.read(&client, &path(name)).await {

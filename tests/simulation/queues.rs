@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_client::runtime::Runtime;
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_testkit::history::What;
 use lockkeeper_testkit::sharing::Scene;
 use lockkeeper_testkit::sharing::crew::{ConsumerJob, Role, Workplace};
@@ -19,7 +19,8 @@ use crate::run::{PATIENCE, Run, builder};
 use crate::severity::Severity;
 use crate::sharing::{PAUSE, Until};
 
-/// Longer than it takes until all is taken: what comes later is due, and everybody has looked at the server's clock again.
+/// Longer than it takes until all items are taken: later items are due, and all programs have read the server's
+/// clock again.
 const SETTLING: Duration = Duration::from_secs(400);
 
 /// Whether a run has a queue too: some of each severity.
@@ -29,7 +30,7 @@ pub(crate) fn has_queue(seed: u64) -> bool {
 
 /// The programs of a run that use a queue.
 pub(crate) struct Queues {
-    /// Of those who put, and those who want values at most once.
+    /// The clients that put, and the clients that take values at most once.
     clients: Vec<Client>,
     orders: Arc<Orders>,
     terms: Terms,
@@ -76,7 +77,7 @@ impl Queues {
             let job = ConsumerJob { place, name, orders, terms: self.terms };
             if index == 0 || !self.terms.alone {
                 let filled = tokio::task::spawn_local(job.fill(random.fork()));
-                self.consumers.lock().expect("nobody panics with it").push(filled);
+                self.consumers.lock().expect("the lock is not poisoned").push(filled);
             }
         }
         tasks
@@ -95,7 +96,7 @@ impl Queues {
         // What was put while the clock showed more is due then.
         run.host.set_wall_to_latest();
         run.tell_server_clock();
-        let consumers = self.consumers.into_inner().expect("nobody panics with it");
+        let consumers = self.consumers.into_inner().expect("the lock is not poisoned");
         let settled = queues::settle(&program, consumers.len());
         if timeout(SETTLING, settled).await.is_err() {
             let left = queues::look(&program).await;
@@ -161,7 +162,7 @@ impl Workplace for Station {
 
     async fn client(&self, gate: &Arc<Gate>) -> Client {
         let host = Arc::clone(&self.machine) as Arc<dyn Runtime>;
-        let mortal = Arc::new(Mortal { host, gate: Arc::clone(gate) });
+        let mortal = Arc::new(GatedRuntime { host, gate: Arc::clone(gate) });
         let builder = builder(&self.run, &self.machine).runtime(mortal);
         loop {
             match builder.clone().connect(&self.run.servers()).await {

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use lockkeeper::{
     Client, ClientBuilder, ConnectError, Error, IfUnfinished, LeaseMode, Stat, Timing, ZnodePath,
 };
+use lockkeeper_testkit::data_event::DataEvent;
 use lockkeeper_testkit::gate::Gate;
 use lockkeeper_testkit::history::{History, What};
-use lockkeeper_testkit::told::Told;
 use lockkeeper_tree::Config;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -35,10 +35,10 @@ use crate::sharing::{self, Values};
 use crate::standstill;
 use crate::strays::{STRAY, Straying, has_stray};
 use crate::ticks::{self, Book, Job, has_ticks};
-use lockkeeper_testkit::locks::{Design, Patience, Sharing};
+use lockkeeper_testkit::locks::{Design, Sharing, Wait};
 use lockkeeper_testkit::sharing::trees as tree;
 
-/// What the clients are told that the server's tick is.
+/// The server's tick in the configuration of the clients.
 const TOLD_TICK: Duration = Duration::from_millis(500);
 
 /// Whether a seed goes the same way to the last event.
@@ -64,10 +64,10 @@ pub(crate) struct Run {
     pub(crate) timing: Timing,
     pub(crate) pace: Pace,
     pub(crate) severity: Severity,
-    /// Both are right for a server that stands alone, and one for an ensemble.
+    /// Both are valid for a standalone server, and one for an ensemble.
     mode: LeaseMode,
     pub(crate) usual: Usual,
-    /// The clients of those who only look.
+    /// The clients of observers.
     lookers: Mutex<Vec<Client>>,
 }
 
@@ -94,7 +94,7 @@ impl Run {
     /// Says what the server's clock shows from now on.
     pub(crate) fn tell_server_clock(&self) {
         let unix_ms = self.host.wall_at_start_ms();
-        self.note("world", What::Told(Told::ServerClock { unix_ms }));
+        self.note("world", What::Data(DataEvent::ServerClock { unix_ms }));
     }
 
     /// Makes the server and the way to it as slow as that.
@@ -157,7 +157,7 @@ impl Run {
     }
 
     pub(crate) fn note(&self, who: &str, what: What) {
-        self.history.lock().expect("nobody panics with it").push(self.now(), who, what);
+        self.history.lock().expect("the lock is not poisoned").push(self.now(), who, what);
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn simulate(seed: u64) -> Ran {
         local.block_on(&runtime, async {
             let run = prepare(seed);
             whole(Arc::clone(&run), seed).await;
-            let history = run.history.lock().expect("nobody panics with it").clone();
+            let history = run.history.lock().expect("the lock is not poisoned").clone();
             Ran { history, traffic: run.host.listener.traffic() }
         })
     }));
@@ -267,7 +267,7 @@ async fn one_each(run: &Run) -> Vec<Client> {
     clients
 }
 
-/// One on each machine, and one of somebody there who only looks.
+/// One client on each machine, and one for an observer there.
 async fn with_lookers(run: &Run) -> (Vec<Client>, Vec<Client>) {
     let (mut clients, mut lookers) = (Vec::new(), Vec::new());
     for machine in &run.machines {
@@ -296,14 +296,14 @@ async fn connected_to(servers: &str, builder: ClientBuilder) -> Client {
     }
 }
 
-/// The client of somebody on the same machine who only looks: the same, or one of its own where servers lag.
-/// What a client writes keeps what it reads up to date.
+/// The client of an observer on the same machine: the same client, or a separate one where servers lag.
+/// The writes of a client keep its reads up to date.
 async fn looker(run: &Run, machine: &Arc<Machine>, client: &Client) -> Client {
     if run.host.followers.is_empty() {
         return client.clone();
     }
     let own = connected(run, machine).await;
-    run.lookers.lock().expect("nobody panics with it").push(own.clone());
+    run.lookers.lock().expect("the lock is not poisoned").push(own.clone());
     own
 }
 
@@ -469,7 +469,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
         ticks::all_is_well(&run, &clients, if_unfinished).await;
         of_jobs = clients;
     }
-    let lookers = std::mem::take(&mut *run.lookers.lock().expect("nobody panics with it"));
+    let lookers = std::mem::take(&mut *run.lookers.lock().expect("the lock is not poisoned"));
     let all = trees
         .into_iter()
         .chain(voters)
@@ -488,7 +488,7 @@ async fn whole(run: Arc<Run>, seed: u64) {
     all_is_well(&run, &clients, &designs).await;
 }
 
-/// Those who join a run beside the locks.
+/// The participants that join a run in addition to the locks.
 struct Joining<'a> {
     run: &'a Arc<Run>,
     seed: u64,
@@ -568,7 +568,7 @@ impl Joining<'_> {
         clients
     }
 
-    /// Has programs do what is due. Returns the clients, and how they treat what has no end.
+    /// Runs programs that do the due work. Returns the clients, and their policy for work without an end.
     async fn do_jobs(&mut self) -> (Vec<Client>, IfUnfinished) {
         let run = self.run;
         let mut random = fastrand::Rng::with_seed(self.seed ^ 0x71c);
@@ -659,7 +659,7 @@ fn has_publications(seed: u64) -> bool {
     seed % 8 == 7
 }
 
-/// Whether a run has elections too: every other one of each severity, where there are no tree caches.
+/// Whether a run has elections too: every other run of each severity, if it does not have tree caches.
 fn has_elections(seed: u64) -> bool {
     !has_trees(seed)
 }
@@ -684,7 +684,7 @@ async fn all_is_well(run: &Run, clients: &[Client], designs: &[Design]) {
                     // A session or a connection that was lost in the last moments shows itself
                     // first.
                     loop {
-                        if let Ok(Some(held)) = lock.acquire(share, Patience::Endless).await
+                        if let Ok(Some(held)) = lock.acquire(share, Wait::Forever).await
                             && held.release().await
                         {
                             return;

@@ -1,8 +1,8 @@
 //! The engine's tree on a simulated machine: a disk that takes its time, and crashes that lose
 //! what was not synced.
 //!
-//! The order is that of the engine: requests, changes, one sync for all that wait, and only then
-//! the replies; meanwhile the next requests are handled.
+//! The order is that of the engine: requests, changes, one sync for all waiting requests, and only then
+//! the replies. The next requests are handled during the sync.
 //!
 //! In some runs it is the leader of an ensemble. Its followers then live here too: what one has passed on
 //! is handled as if it had come from the client, and each request is a step of its own, so that followers
@@ -28,7 +28,7 @@ use crate::network::{Arrival, Listener, Message};
 /// What its wall clock shows at the start, in milliseconds since 1970, unless it is wrong.
 const START_UNIX_MS: i64 = 1_700_000_000_000;
 
-/// The clock of the server's machine starts here, so that times before the start can be told.
+/// The clock of the server's machine starts here, so that earlier times can be represented.
 const EPOCH: Duration = Duration::from_secs(100);
 
 type Key = (Table, Bytes);
@@ -74,10 +74,10 @@ pub(crate) struct Host {
     /// Counts up when the machine crashes.
     crashes: watch::Sender<u64>,
     random: Arc<Mutex<fastrand::Rng>>,
-    /// None: the server stands alone.
+    /// None: a standalone server.
     pub(crate) followers: Vec<Arc<Control>>,
     of_followers: Mutex<fastrand::Rng>,
-    /// Told when a follower goes on.
+    /// Notified when a follower continues.
     woken: Arc<Notify>,
 }
 
@@ -124,7 +124,7 @@ impl Host {
         if !self.followers.is_empty() {
             server.lead();
         }
-        let mut random = self.of_followers.lock().expect("nobody panics with it");
+        let mut random = self.of_followers.lock().expect("the lock is not poisoned");
         let followers = self
             .followers
             .iter()
@@ -157,7 +157,7 @@ impl Host {
     /// A server with what the disk has.
     fn restored(&self) -> Server {
         let mut server = Server::new(self.config.clone(), Box::new(Bytes64(self.entropy)));
-        let durable = self.disk.lock().expect("nobody panics with it").durable.clone();
+        let durable = self.disk.lock().expect("the lock is not poisoned").durable.clone();
         for ((table, key), value) in durable {
             server.restore(table, &key, value).expect("what was written can be read");
         }
@@ -169,8 +169,8 @@ impl Host {
     pub(crate) fn crash(&self) {
         self.listener.close();
         self.crashes.send_modify(|crashes| *crashes += 1);
-        let survived = self.random.lock().expect("nobody panics with it").bool();
-        let mut disk = self.disk.lock().expect("nobody panics with it");
+        let survived = self.random.lock().expect("the lock is not poisoned").bool();
+        let mut disk = self.disk.lock().expect("the lock is not poisoned");
         if survived {
             disk.apply();
         }
@@ -178,10 +178,10 @@ impl Host {
     }
 
     pub(crate) fn set_sync(&self, longest: Duration) {
-        *self.sync.lock().expect("nobody panics with it") = longest;
+        *self.sync.lock().expect("the lock is not poisoned") = longest;
     }
 
-    /// Has the wall clock go on as it does, whoever sets it.
+    /// Lets the wall clock advance by itself, whatever sets it.
     pub(crate) fn keep_wall(&self) {
         self.is_wall_kept.store(true, Ordering::Relaxed);
     }
@@ -191,20 +191,20 @@ impl Host {
         if self.is_wall_kept.load(Ordering::Relaxed) {
             return;
         }
-        *self.wall.lock().expect("nobody panics with it") = off_ms;
-        let mut most = self.most_ahead.lock().expect("nobody panics with it");
+        *self.wall.lock().expect("the lock is not poisoned") = off_ms;
+        let mut most = self.most_ahead.lock().expect("the lock is not poisoned");
         *most = off_ms.max(*most);
     }
 
     /// Sets the wall clock to what it shows if it was never set back.
     pub(crate) fn set_wall_to_latest(&self) {
-        let most = *self.most_ahead.lock().expect("nobody panics with it");
+        let most = *self.most_ahead.lock().expect("the lock is not poisoned");
         self.set_wall(most);
     }
 
     /// What the wall clock showed at the start, in milliseconds since 1970, if it has always gone as it does now.
     pub(crate) fn wall_at_start_ms(&self) -> i64 {
-        START_UNIX_MS + *self.wall.lock().expect("nobody panics with it")
+        START_UNIX_MS + *self.wall.lock().expect("the lock is not poisoned")
     }
 
     fn now(&self) -> Now {
@@ -217,7 +217,7 @@ fn now(start: Instant, wall: &Mutex<i64>) -> Now {
     let unix_ms = START_UNIX_MS + i64::try_from(passed.as_millis()).unwrap_or(i64::MAX);
     Now {
         monotonic: EPOCH + passed,
-        unix_ms: unix_ms + *wall.lock().expect("nobody panics with it"),
+        unix_ms: unix_ms + *wall.lock().expect("the lock is not poisoned"),
     }
 }
 
@@ -248,7 +248,7 @@ struct ServerMachine {
     woken: Arc<Notify>,
     /// What waits for the end of a turn.
     steps: Vec<Step>,
-    /// In one order: they are told of a crash in it.
+    /// Sorted, so that a crash is reported to them in a fixed order.
     clients: BTreeMap<ConnectionId, Client>,
     /// What waits for the disk.
     line: Vec<Batch>,
@@ -274,13 +274,13 @@ impl ServerMachine {
                 },
                 () = until(synced) => {
                     let (_, group) = syncing.take().expect("it was syncing");
-                    self.disk.lock().expect("nobody panics with it").apply();
+                    self.disk.lock().expect("the lock is not poisoned").apply();
                     group.into_iter().for_each(|batch| self.release(batch));
                 }
                 () = until(due) => {}
                 () = self.woken.notified() => {}
             }
-            // All that has arrived comes before what is due: nobody expires unheard.
+            // Arrived messages are handled before due timers, so that no session expires with unread messages.
             while let Ok(arrival) = self.inbox.try_recv() {
                 self.handle(arrival);
             }
@@ -303,10 +303,10 @@ impl ServerMachine {
         self.line.push(batch);
         if syncing.is_none() {
             let group = std::mem::take(&mut self.line);
-            let mut disk = self.disk.lock().expect("nobody panics with it");
+            let mut disk = self.disk.lock().expect("the lock is not poisoned");
             disk.syncing = group.iter().map(|batch| batch.changes.clone()).collect();
-            let longest = *self.sync.lock().expect("nobody panics with it");
-            let share = self.random.lock().expect("nobody panics with it").f64();
+            let longest = *self.sync.lock().expect("the lock is not poisoned");
+            let share = self.random.lock().expect("the lock is not poisoned").f64();
             *syncing = Some((Instant::now() + longest.mul_f64(share), group));
         }
     }

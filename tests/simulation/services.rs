@@ -1,6 +1,6 @@
-//! Programs that register an instance, change it and take it out, and directories of them: an instance
-//! that is told to be gone is gone, none goes back to what it was, and in the end those that are
-//! registered are in every directory, as they were changed last, and nobody else is.
+//! Programs that register an instance, change it and deregister it, and directories of them: an instance
+//! that is reported as gone is gone, no instance returns to an earlier state, and in the end every directory has
+//! exactly the registered instances in their last state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,11 +33,11 @@ pub(crate) struct Services {
 #[derive(Default)]
 struct Left {
     registered: Vec<Registration>,
-    /// As long as they were open, with all that happened meanwhile.
+    /// As long as they were open, with all changes during that time.
     directories: Vec<(String, ServiceDirectory)>,
 }
 
-/// Whether a run has services too: some of each severity, where there are no tree caches.
+/// Whether a run has services too: some runs of each severity, if they do not have tree caches.
 pub(crate) fn has_services(seed: u64) -> bool {
     matches!(seed % 8, 2 | 3)
 }
@@ -50,7 +50,7 @@ fn instance(id: usize, weight: u32) -> Instance {
 }
 
 impl Services {
-    /// Those who register, and those who only look.
+    /// The registering clients, and the observers.
     pub(crate) fn new(clients: Vec<Client>, lookers: Vec<Client>) -> Self {
         Self { clients, lookers, left: Arc::default() }
     }
@@ -85,9 +85,9 @@ impl Services {
         tasks
     }
 
-    /// After the faults: everybody finds whoever is registered, and nobody else.
+    /// After the faults: every observer finds exactly the registered instances.
     pub(crate) async fn all_is_well(self, run: &Run) {
-        let left = std::mem::take(&mut *self.left.lock().expect("nobody panics with it"));
+        let left = std::mem::take(&mut *self.left.lock().expect("the lock is not poisoned"));
         let Left { registered, mut directories } = left;
         for (index, client) in self.clients.iter().enumerate() {
             let opening = timeout(PATIENCE, open(client));
@@ -160,7 +160,7 @@ struct Server {
     client: Client,
     id: usize,
     random: fastrand::Rng,
-    /// Grows with each change, so that who looks can tell which is newer.
+    /// Grows with each change, so that an observer can tell which is newer.
     weight: u32,
 }
 
@@ -176,7 +176,7 @@ impl Server {
             };
             match self.changes(registration, end).await {
                 Some(registration) => {
-                    let mut left = left.lock().expect("nobody panics with it");
+                    let mut left = left.lock().expect("the lock is not poisoned");
                     return left.registered.push(registration);
                 }
                 None if self.run.now() > end && self.random.bool() => return,
@@ -251,7 +251,7 @@ impl Watcher {
                 self.check(change).await;
             }
         }
-        let mut left = left.lock().expect("nobody panics with it");
+        let mut left = left.lock().expect("the lock is not poisoned");
         left.directories.push((self.name, directory));
     }
 
@@ -272,7 +272,7 @@ impl Watcher {
         }
     }
 
-    /// Makes sure that what is told to be gone is.
+    /// Checks that an instance reported as gone is gone.
     async fn check(&self, change: &InstanceChange) {
         let InstanceChange::Removed { before } = change else { return };
         let path = format!("{BASE}/{SERVICE}/{}", before.node());
@@ -281,7 +281,7 @@ impl Watcher {
         if let Ok((_, stat)) = self.run.read(&self.client, &path).await
             && stat.czxid == before.czxid()
         {
-            let what = format!("{before:?} was told to be gone, and is there");
+            let what = format!("{before:?} was reported as gone, and is there");
             self.run.note(&self.name, What::MissingInstance(what));
         }
     }

@@ -12,10 +12,10 @@ use crate::run::Usual;
 /// How bad a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// Anything goes wrong, for longer than a session lives: nobody gets what is not theirs.
+    /// Anything fails, for longer than a session lives: no client gets what it must not get.
     Unbounded,
-    /// Programs run, and the servers are slow or away for no longer than locks are kept: nobody
-    /// loses what is theirs.
+    /// Programs run, and the servers are slow or unreachable for less time than locks are kept: no client
+    /// loses what it holds.
     Bounded,
 }
 

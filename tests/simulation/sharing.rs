@@ -142,7 +142,7 @@ impl Values {
         client: &Client,
         end: Duration,
     ) -> Vec<JoinHandle<()>> {
-        let mut random = self.random.lock().expect("nobody panics with it");
+        let mut random = self.random.lock().expect("the lock is not poisoned");
         let scene: Arc<dyn Scene + Send + Sync> = Arc::new(Until::new(run, end, PAUSE));
         let counter = Counter::new(client, values::COUNTER).expect("a path");
         let list: Shared<Vec<u64>> = Shared::new(client, values::LIST).expect("a path");
@@ -162,7 +162,7 @@ impl Values {
         ]
     }
 
-    /// After the faults: says what there is.
+    /// After the faults: describes the state.
     pub(crate) async fn look(&self, run: &Arc<Run>, client: &Client) {
         let scene = Until::new(run, Duration::ZERO, PAUSE);
         if timeout(PATIENCE, values::look_at_the_end(&scene, client)).await.is_err() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::{AcquireError, Client};
 use lockkeeper_testkit::history::{Share, What};
-use lockkeeper_testkit::locks::{Design, Held, Lock, Patience, Sharing};
+use lockkeeper_testkit::locks::{Design, Held, Lock, Sharing, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -18,7 +18,7 @@ const LOCK: &str = "/locks/standstill";
 type Answer = Result<Option<Held>, AcquireError>;
 
 /// Stops a program for any time that its session survives, on servers that are well. It asks for a free lock
-/// when it continues, or waits in the queue when it is stopped and the lock becomes free meanwhile.
+/// when it continues, or waits in the queue when it is stopped and the lock becomes free during the stop.
 pub(crate) async fn want_a_free_lock(run: &Arc<Run>, clients: &[Client], seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x57a2d);
     let design = Design::any(LOCK, &mut random);
@@ -34,13 +34,13 @@ pub(crate) async fn want_a_free_lock(run: &Arc<Run>, clients: &[Client], seed: u
     let waits = random.bool();
     let holder = &clients[(index + 1) % clients.len()];
     let held = match waits {
-        true => design.open(holder, Sharing::Never).acquire(share, Patience::Endless).await,
+        true => design.open(holder, Sharing::Never).acquire(share, Wait::Forever).await,
         false => Ok(None),
     };
     let patience = match random.u8(0..3) {
-        0 if !waits => Patience::None,
-        1 => Patience::Until(PATIENCE),
-        _ => Patience::Endless,
+        0 if !waits => Wait::Never,
+        1 => Wait::For(PATIENCE),
+        _ => Wait::Forever,
     };
 
     let asked = waits.then(|| ask(run, index, lock.clone(), share, patience));
@@ -81,7 +81,7 @@ fn ask(
     index: usize,
     lock: Lock,
     share: Share,
-    patience: Patience,
+    patience: Wait,
 ) -> oneshot::Receiver<Answer> {
     let (sender, answer) = oneshot::channel();
     drop(run.machines[index].run(async move {

@@ -34,9 +34,9 @@ pub(crate) struct Book {
 
 #[derive(Default)]
 struct Known {
-    /// How often it has begun, as programs were told.
+    /// How often it has started, by the results that programs got.
     begun: u32,
-    /// With which code it ended, if a program was told that this is recorded.
+    /// The code with which it ended, if a program got the confirmation of the record.
     ended: Option<i32>,
     /// With which codes it may have ended.
     codes: Vec<i32>,
@@ -54,7 +54,7 @@ pub(crate) struct Job {
     pub(crate) if_unfinished: IfUnfinished,
 }
 
-/// How runs of one seed treat what has no end.
+/// How runs of one seed treat work without an end.
 pub(crate) fn any_policy(random: &mut fastrand::Rng) -> IfUnfinished {
     if random.bool() { IfUnfinished::Rerun } else { IfUnfinished::Skip }
 }
@@ -82,7 +82,9 @@ impl Job {
                 self.book.tries(&key);
                 match once.begin(&guard, key.clone()).await {
                     Ok(begun) => self.go_on(key, begun).await,
-                    Err(OnceError::Foreign { node }) => self.wrong(format!("{node} is no record")),
+                    Err(OnceError::Foreign { node }) => {
+                        self.wrong(format!("{node} is not a record"))
+                    }
                     Err(error) => self.note(What::Note(format!("cannot begin {key}: {error}"))),
                 }
                 if self.random.bool() {
@@ -121,7 +123,7 @@ impl Job {
             Begun::Done(record) => {
                 let code = record.end.map(|end| end.code);
                 (!self.book.may_have_ended(&key, code))
-                    .then(|| format!("{key} is done with {code:?}, which nobody said"))
+                    .then(|| format!("{key} is done with {code:?}, which no program reported"))
             }
             Begun::Unfinished(_) => {
                 // By another call than this one.
@@ -168,7 +170,7 @@ impl Job {
 
 impl Book {
     fn with<T>(&self, key: &OnceKey, change: impl FnOnce(&mut Known) -> T) -> T {
-        change(self.keys.lock().expect("nobody panics with it").entry(key.clone()).or_default())
+        change(self.keys.lock().expect("the lock is not poisoned").entry(key.clone()).or_default())
     }
 
     fn tries(&self, key: &OnceKey) {
@@ -194,7 +196,7 @@ impl Book {
         self.with(key, |known| known.ended = Some(code));
     }
 
-    /// Notes that a program was told to do it, unless it never should have been.
+    /// Records that a program has to do the work, unless that is wrong.
     fn begins(
         &self,
         key: &OnceKey,
@@ -202,7 +204,7 @@ impl Book {
         if_unfinished: IfUnfinished,
         run: &Run,
     ) -> Result<(), String> {
-        let mut keys = self.keys.lock().expect("nobody panics with it");
+        let mut keys = self.keys.lock().expect("the lock is not poisoned");
         if let OnceKey::Tick(tick) = key {
             let is_tick = |key: &OnceKey| matches!(key, OnceKey::Tick(_));
             let mut later = keys.iter().filter(|(other, known)| is_tick(other) && known.begun > 0);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: Lockkeeper beside its peers, in one run.
+//! `cargo xtask bench`: compares Lockkeeper with its peers in one run.
 
 use std::process::Command;
 
@@ -8,13 +8,13 @@ use cargo_metadata::camino::Utf8PathBuf;
 use crate::cargo::{self, succeeds, workspace};
 use crate::setup;
 
-/// Builds the command and the harness with optimisations, and runs the harness with its own options. What it
-/// writes where is said there: `results.json` and a page into `target/bench`, and after a full run of all
-/// scenarios the page into `docs` too.
+/// Builds the command and the harness with optimisations, and runs the harness with these options. The
+/// harness writes `results.json` and a page to `target/bench`, and after a full run of all scenarios the page
+/// to `docs` too.
 ///
 /// # Errors
 ///
-/// It does not build, or it fails.
+/// If the build or the run fails.
 pub(crate) fn run(options: &[String]) -> Result<()> {
     setup::say_what_benches_miss();
     let Built { mut command, output, root } = build()?;
@@ -22,12 +22,12 @@ pub(crate) fn run(options: &[String]) -> Result<()> {
     perform(command.args(options))
 }
 
-/// Builds the same, and measures the slowest cycles of the engine beside Redis, with the harness's own
+/// Builds the same, and measures the slowest cycles of the engine and of Redis, with the harness's own
 /// options.
 ///
 /// # Errors
 ///
-/// It does not build, or it fails.
+/// If the build or the run fails.
 pub(crate) fn tail(options: &[String]) -> Result<()> {
     let Built { mut command, output, .. } = build()?;
     command.arg("tail").arg("--data").arg(output.join("data"));
@@ -42,11 +42,11 @@ fn perform(benchmarks: &mut Command) -> Result<()> {
 
 /// The harness, built.
 struct Built {
-    /// Runs it, without arguments yet.
+    /// The program, without arguments.
     command: Command,
-    /// The folder for what it writes.
+    /// The output folder.
     output: Utf8PathBuf,
-    /// The workspace.
+    /// The root of the workspace.
     root: Utf8PathBuf,
 }
 
@@ -54,8 +54,7 @@ fn build() -> Result<Built> {
     let metadata = workspace()?;
     let output = metadata.target_directory.join("bench");
 
-    // One after the other: built together, the command would get the harness's features of the
-    // libraries that they share.
+    // Built separately: in one build, the command would get the harness's features of their common libraries.
     for package in ["lockkeeper-cli", "lockkeeper-benches"] {
         let mut build = cargo::command(&["build", "--release", "--package", package]);
         ensure!(succeeds(&mut build)?, "{package} does not build");
@@ -63,8 +62,8 @@ fn build() -> Result<Built> {
 
     let program = metadata.target_directory.join("release/lockkeeper-benches");
     let mut command = Command::new(program);
-    // Servers of the test kit keep their data in the folder for temporary files, which may be
-    // memory: all of them are to be on the disk that is measured.
+    // Servers of the test kit keep their data in the temporary folder, which may be in memory. All of them
+    // must use the disk that is measured.
     let temporary = output.join("tmp");
     std::fs::create_dir_all(&temporary).with_context(|| format!("cannot create {temporary}"))?;
     command.env("TMPDIR", temporary).current_dir(&metadata.workspace_root);

@@ -1,24 +1,24 @@
-//! The cargo that runs us, and the workspace as it sees it.
+//! The cargo that runs this program, and its view of the workspace.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-/// Cargo with these arguments and no standard input.
+/// Cargo with these arguments and without standard input.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    // The cargo that runs us, so that a chosen tool chain stays chosen.
+    // The same cargo, so that the selected tool chain is used.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// Runs cargo to its end; whether it succeeded.
+/// Runs cargo and returns whether it succeeded.
 ///
 /// # Errors
 ///
-/// It does not start.
+/// If it cannot be started.
 pub(crate) fn succeeds(cargo: &mut Command) -> Result<bool> {
     Ok(cargo.status().context("cannot start cargo")?.success())
 }
@@ -27,7 +27,7 @@ pub(crate) fn succeeds(cargo: &mut Command) -> Result<bool> {
 ///
 /// # Errors
 ///
-/// Its manifests cannot be read.
+/// If its manifests cannot be read.
 pub(crate) fn workspace() -> Result<Metadata> {
     let metadata = MetadataCommand::new().no_deps().exec();
     metadata.context("cannot read this workspace with `cargo metadata`")

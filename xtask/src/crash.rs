@@ -1,14 +1,14 @@
-//! The long crash test: an engine killed in the middle of a write load, again and again.
+//! The long crash test: kills the engine in the middle of a write load, many times.
 
 use anyhow::{Result, ensure};
 
 use crate::cargo::{command, succeeds};
 
-/// Kills that many engines, and every byte of the storage's last commit is cut.
+/// Kills this many engines, and truncates the last commit of the storage at every byte.
 ///
 /// # Errors
 ///
-/// A write that was acknowledged is not found again, or half of one is.
+/// If an acknowledged write is lost, or only half of one is found.
 pub(crate) fn run(runs: usize) -> Result<()> {
     let suites: [&[&str]; 2] = [
         &["--test", "engine", "--", "crash::kill", "--nocapture", "--test-threads=2"],

@@ -1,7 +1,7 @@
-//! The check of what may enter the dependencies: licences, banned packages, versions and sources.
+//! Checks the dependencies: licences, banned packages, versions and sources.
 //!
-//! It reads `deny.toml`, needs no network, and is the same on every machine. Where `cargo deny` is installed, that
-//! checks the same file too. The settings that are not read here are for that tool.
+//! Reads `deny.toml`, and needs neither a network nor an installed tool. If `cargo deny` is installed, it
+//! checks the same file too; it also uses the settings that are not read here.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::cargo::{command, workspace};
 ///
 /// # Errors
 ///
-/// One line for each package that may not enter.
+/// One line for each package that is not allowed.
 pub(crate) fn run() -> Result<()> {
     let root = workspace()?.workspace_root;
     let read = |name: &str| -> Result<Table> {
@@ -30,7 +30,7 @@ pub(crate) fn run() -> Result<()> {
     let banned = strings(&rules, "bans", "deny")?;
     let registries = strings(&rules, "sources", "allow-registry")?;
 
-    // Licences of what is built for these targets: other packages may not be on this machine.
+    // Licences of the packages for these targets: other packages may not be on this machine.
     let mut offences = BTreeSet::new();
     let mut members = BTreeSet::new();
     for target in strings(&rules, "graph", "targets")? {
@@ -54,12 +54,12 @@ pub(crate) fn run() -> Result<()> {
         }
     }
 
-    // Names and sources of what is locked, for whatever target.
+    // Names and sources of all locked packages, for every target.
     let packages =
         lock.get("package").and_then(Value::as_array).context("Cargo.lock has no packages")?;
     for package in packages {
         let field = |name: &str| package.get(name).and_then(Value::as_str);
-        let name = field("name").context("a package of Cargo.lock has no name")?;
+        let name = field("name").context("a package in Cargo.lock lacks a name")?;
         let is_ours = members.contains(name);
         if banned.contains(name) {
             offences.insert(format!("{name}: is banned"));
@@ -72,13 +72,13 @@ pub(crate) fn run() -> Result<()> {
 
     if !offences.is_empty() {
         let offences: Vec<String> = offences.into_iter().collect();
-        bail!("not as deny.toml wants it:\n  {}", offences.join("\n  "));
+        bail!("violations of deny.toml:\n  {}", offences.join("\n  "));
     }
     println!("{} packages, all in order", packages.len());
     cargo_deny()
 }
 
-/// The tool itself, where it is installed.
+/// The tool itself, if it is installed.
 fn cargo_deny() -> Result<()> {
     let version = command(&["deny", "--version"]).output().context("cannot start cargo")?;
     if !version.status.success() {
@@ -92,13 +92,13 @@ fn cargo_deny() -> Result<()> {
 
 fn strings(rules: &Table, table: &str, key: &str) -> Result<BTreeSet<String>> {
     let list = rules.get(table).and_then(|table| table.get(key)).cloned();
-    let list = list.with_context(|| format!("deny.toml: [{table}] has no {key}"))?;
+    let list = list.with_context(|| format!("deny.toml: [{table}] lacks {key}"))?;
     list.try_into().with_context(|| format!("deny.toml: {key} of [{table}]"))
 }
 
-/// Whether a choice of the expression's licences is allowed as a whole.
+/// Whether at least one alternative of the licence expression is allowed.
 fn license(expression: Option<&str>, allowed: &BTreeSet<String>) -> Result<()> {
-    let text = expression.context("names no licence")?;
+    let text = expression.context("does not name a licence")?;
     let mode =
         ParseMode { allow_slash_as_or_operator: true, allow_deprecated: true, ..ParseMode::STRICT };
     let parsed = Expression::parse_mode(text, mode)

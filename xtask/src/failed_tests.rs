@@ -1,23 +1,23 @@
-//! Which tests failed, and whether they may be run once more.
+//! Which tests failed, and whether they may be repeated.
 //!
-//! Most suites run in real time, beside others, with servers that are programs of their own. On a machine that is
-//! slow for a moment, one test in thousands fails: a JVM or a disk stands still for longer than a session lives. So a
-//! few tests that failed run once more, alone, after everything else, and those that pass then are listed as
-//! UNSTABLE. What computes fails for good: a simulation goes the same way twice.
+//! Most suites run in real time, in parallel, with servers as separate processes. On a machine that is slow
+//! for a moment, one test in thousands fails: a JVM or a disk pauses for longer than a session timeout. So a
+//! few failed tests run once more, alone, after everything else. Those that pass then are listed as UNSTABLE.
+//! A failed computation is not repeated: a simulation gives the same result twice.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// If more tests of a suite fail, the machine is not the reason.
+/// If more tests of a suite fail, a slow machine is not the reason.
 const MOST: usize = 3;
 
 /// How a run of tests ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// Nothing failed but these tests.
+    /// Only these tests failed.
     Tests(Vec<String>),
     /// Many tests failed, or a program crashed or did not build.
     Failed,
@@ -27,12 +27,12 @@ pub(crate) enum Outcome {
 ///
 /// # Errors
 ///
-/// It does not start.
+/// If it cannot be started.
 pub(crate) fn run(tests: &mut Command) -> Result<Outcome> {
     let (output, input) = io::pipe().context("no pipe")?;
     let both = input.try_clone().context("no pipe")?;
     let mut child = tests.stdout(input).stderr(both).spawn().context("cannot start cargo")?;
-    // Its copies of the pipe's end would keep the reading below from ending.
+    // Otherwise the copies of the pipe would keep the reader below from reaching the end.
     tests.stdout(Stdio::null()).stderr(Stdio::null());
     let mut report = Report::default();
     for line in BufReader::new(output).lines() {
@@ -44,7 +44,7 @@ pub(crate) fn run(tests: &mut Command) -> Result<Outcome> {
     Ok(if status.success() { Outcome::Passed } else { report.outcome() })
 }
 
-/// What the output of a `cargo test` that failed says.
+/// The outcome according to the output of a failed `cargo test`.
 pub(crate) fn in_output(output: &str) -> Outcome {
     let mut report = Report::default();
     output.lines().for_each(|line| report.read(line));
@@ -54,10 +54,10 @@ pub(crate) fn in_output(output: &str) -> Outcome {
 #[derive(Default)]
 struct Report {
     failed: Vec<String>,
-    /// The programs of which cargo says that they failed, and those of them that came to their end.
+    /// The number of programs that cargo reports as failed, and of those that ran to their end.
     programs: usize,
     ended: usize,
-    /// How many tests failed, as those programs say.
+    /// The number of failed tests according to those programs.
     counted: usize,
 }
 
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// A program that crashed has not said how many of its tests failed.
+    /// A program that crashed did not report the number of its failed tests.
     fn outcome(self) -> Outcome {
         let Self { failed, programs, ended, counted } = self;
         let is_known = programs == ended && failed.len() == counted;

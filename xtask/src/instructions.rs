@@ -1,7 +1,7 @@
-//! `cargo xtask instructions`: how many instructions the hot paths take, against a stored baseline.
+//! `cargo xtask instructions`: compares the instruction counts of the hot paths with a stored baseline.
 //!
-//! Counts and never times: a busy machine, or a slow one, makes the same count. Each path runs
-//! twice under valgrind with different numbers of iterations, and the difference is the loop's.
+//! Only counts, not times: a busy or slow machine gives the same count. Each path runs twice under valgrind
+//! with different numbers of iterations, and the difference belongs to the loop.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cargo::{self, succeeds, workspace};
 
-/// Where the baseline is, below the workspace's root.
+/// The path of the baseline, relative to the workspace root.
 const BASELINE: &str = "benches/instructions.json";
 
-/// Hash seeds differ from run to run, and with them a little of every count: those of one path
-/// through the tree lie up to 2 % around their middle.
+/// Hash seeds differ from run to run, and affect every count: those of one path through the tree vary by up
+/// to 2 % around their median.
 const TOLERANCE: f64 = 0.03;
 
-/// The middle one of so many counts is stored, and has to leave the baseline before that is told.
+/// The median of this many counts is stored. A deviation is reported only if the median deviates.
 const SAMPLES: usize = 7;
 
 const FEW: u32 = 500;
@@ -29,20 +29,20 @@ const MANY: u32 = 1_500;
 /// The stored counts.
 #[derive(Deserialize, Serialize)]
 struct Baseline {
-    /// Another compiler makes other code.
+    /// A different compiler generates different code.
     compiler: String,
-    /// Instructions for one iteration of each path.
+    /// Instructions per iteration of each path.
     counts: BTreeMap<String, u64>,
 }
 
-/// Whether to compare with the baseline or to replace it.
+/// Whether to compare with the baseline or replace it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Compare,
     Bless,
 }
 
-/// Whether the counter is there.
+/// Whether the instruction counter is available.
 pub(crate) fn can_run() -> bool {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
@@ -52,8 +52,8 @@ pub(crate) fn can_run() -> bool {
 ///
 /// # Errors
 ///
-/// Something cannot be built or counted, or a count is more than [`TOLERANCE`] from its baseline:
-/// upwards because somebody should look at it, downwards because the baseline no longer guards.
+/// If something cannot be built or counted, or a count differs by more than [`TOLERANCE`] from its baseline:
+/// a higher count may be a regression, and after a lower one the baseline no longer detects regressions.
 pub(crate) fn run(mode: Mode) -> Result<()> {
     let metadata = workspace()?;
     let build = ["build", "--release", "--package", "lockkeeper-hot-paths"];
@@ -79,7 +79,7 @@ pub(crate) fn run(mode: Mode) -> Result<()> {
     }
 }
 
-/// One count, if it agrees with the one before, and the middle one of several otherwise.
+/// One count if it matches the previous one, otherwise the median of several.
 fn settled(program: &Path, path: &str, before: Option<u64>) -> Result<u64> {
     let mut counts = vec![iteration(program, path)?];
     if before.is_none_or(|before| change(before, counts[0]).abs() > TOLERANCE) {
@@ -98,7 +98,7 @@ fn iteration(program: &Path, path: &str) -> Result<u64> {
     Ok(many.saturating_sub(few) / u64::from(MANY - FEW))
 }
 
-/// The instructions of one run, from its start to its end.
+/// The instructions of one run.
 fn count(program: &Path, path: &str, iterations: u32) -> Result<u64> {
     let mut command = Command::new("valgrind");
     command
@@ -111,7 +111,7 @@ fn count(program: &Path, path: &str, iterations: u32) -> Result<u64> {
     let said = String::from_utf8_lossy(&result.stderr);
     ensure!(result.status.success(), "{path} failed under valgrind:\n{said}");
     let count = said.lines().find_map(|line| line.split_once("Collected : ")?.1.parse().ok());
-    count.with_context(|| format!("valgrind tells no count for {path}:\n{said}"))
+    count.with_context(|| format!("valgrind did not report a count for {path}:\n{said}"))
 }
 
 fn compiler() -> Result<String> {
@@ -154,26 +154,26 @@ fn compare(baseline: &Baseline, now: &Baseline) -> Result<()> {
         return Ok(());
     }
 
-    // Another compiler makes other code of the same source, and no one did anything wrong.
+    // A different compiler generates different code for the same source.
     let hint = match baseline.compiler == now.compiler {
         true => String::new(),
         false => format!(
-            "\nthe baseline was made by {}, this is {}: other code for the same source",
+            "\nthe baseline was made with {}, this is {}: their code differs",
             baseline.compiler, now.compiler
         ),
     };
     bail!(
-        "{}{hint}\nif that is as it should be: cargo xtask instructions --bless",
+        "{}{hint}\nif the change is intended: cargo xtask instructions --bless",
         findings.join("\n")
     );
 }
 
-/// How far a count is from its baseline, as a fraction of that.
+/// The deviation of a count from its baseline, as a fraction.
 fn change(before: u64, count: u64) -> f64 {
     (count as f64 - before as f64) / before.max(1) as f64
 }
 
-/// A line for each path whose count has left its baseline, or that has none, or is gone.
+/// A line for each path whose count deviates from its baseline, or that exists only in one of the two.
 fn findings(baseline: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<String> {
     let mut findings = Vec::new();
     for (path, &count) in now {

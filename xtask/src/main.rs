@@ -1,7 +1,7 @@
 //! Set-up, tests and checks of this repository, run as `cargo xtask <task>`.
 //!
-//! Invariant: this package depends on no other package of the workspace, so that it can still
-//! check them while they do not compile.
+//! Invariant: this package does not depend on other packages of the workspace, so that it can check them
+//! while they do not compile.
 
 mod bench;
 mod cargo;
@@ -35,98 +35,98 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check format, lints, layers and documentation, and run the unit tests: what to run after each change.
+    /// Check format, lints, layers and documentation, and run the unit tests: run it after each change.
     Check,
-    /// Compare the engine with Apache ZooKeeper by random operations.
+    /// Compare the engine with Apache ZooKeeper, with random operations.
     Differential(proof::Differential),
-    /// Search for requests that take much of the engine's time and memory.
+    /// Search for requests that use much of the engine's time and memory.
     Cost(proof::Cost),
-    /// Check the licences, the names and the sources of all dependencies against deny.toml.
+    /// Check the licences, names and sources of all dependencies against deny.toml.
     Deny,
-    /// Kill engines in the middle of a write load, and look for what they had acknowledged.
+    /// Kill engines in the middle of a write load, and look for the acknowledged writes.
     Crash {
-        /// How many engines.
+        /// The number of engines.
         #[arg(long, default_value_t = 1000)]
         runs: usize,
     },
-    /// Let programs on Curator and kazoo contend with ours, for half a minute each lock.
+    /// Let programs with Curator and kazoo compete with Lockkeeper, for half a minute per lock.
     Interop {
-        /// Only the tests whose name contains this.
+        /// Run only the tests whose name contains this.
         filter: Option<String>,
     },
-    /// Let programs share data and use a queue on the engine and on Apache ZooKeeper, behind proxies that lose
-    /// replies, and check what they were told as the simulation does.
+    /// Let programs share data and use a queue on the engine and on Apache ZooKeeper, behind proxies that
+    /// lose replies, and check the results as the simulation does.
     Histories {
-        /// For how many minutes.
+        /// How long to run, in minutes.
         #[arg(long, default_value_t = 10)]
         minutes: u64,
     },
-    /// Run real servers and programs in three languages while everything goes wrong, and check what
-    /// they were told.
+    /// Run real servers and programs in three languages under many faults, and check the results that the
+    /// programs got.
     Ensemble(Passed),
-    /// Work on the jobs of a queue for a day of troubles, on the engine and on an ensemble, and see that each has
-    /// its effect once.
+    /// Process the jobs of a queue for a day with faults, on the engine and on an ensemble, and check that
+    /// each has its effect once.
     Day(Passed),
-    /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and
-    /// see that none is lost.
+    /// Hold locks of every kind on healthy servers, each granted after some share of a lease, and check that
+    /// none is lost.
     Keeping(Passed),
-    /// Run sessions against ensembles in virtual time, by seeds: no lease lasts too long, and none ends too soon.
+    /// Run sessions against ensembles in virtual time, by seeds: no lease lasts too long or ends too early.
     Leases(proof::Leases),
-    /// Check that the crates, and the modules of each, depend on each other in one direction only.
+    /// Check that crates, and the modules of each, depend on each other in one direction only.
     Layers,
-    /// Check that each public async function of the libraries says what its callers must know.
+    /// Check that public async functions document costs, errors, cancellation and session loss.
     Sections,
-    /// Check that each recipe is in its places, and that no name stands for two types.
+    /// Check that each recipe is in all required places, and that type names are unique.
     Recipes,
-    /// Check that every test exists that the pages name for what they promise.
+    /// Check that all tests exist that the documentation names for its promises.
     Promises,
-    /// Run whole programs in virtual time, with the faults of many seeds, or one seed again.
+    /// Run whole programs in virtual time, with the faults of many seeds, or repeat one seed.
     Simulate(proof::Simulate),
-    /// Install what the suites with real peers need, or say what is missing.
+    /// Install the peers that the suites need, or list what is missing.
     Setup {
         #[command(flatten)]
         peers: Peers,
-        /// What the benchmarks need too. Debian starts some of these as services.
+        /// Also install what the benchmarks need. Debian starts some of these as services.
         #[arg(long)]
         bench: bool,
     },
-    /// Look at every state that the session and the order can come to with a few clients.
+    /// Check every state that the session and the order of contenders can reach with a few clients.
     Model(proof::Model),
-    /// Plant deliberate bugs, one after the other, and see that the checks catch each.
+    /// Apply deliberate bugs one by one, and check that the suites detect each.
     Mutants(mutants::Mutants),
-    /// Take servers away from lock holders for a while, and measure how long an outage they survive.
+    /// Make servers unreachable for lock holders, and measure how long an outage they survive.
     Outage(Passed),
-    /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure for
-    /// how long two believe to hold: Curator, kazoo and ours.
+    /// Cut a lock holder's server off from the others, on real ZooKeeper servers, and measure how long two
+    /// clients believe to hold the lock: Curator, kazoo and Lockkeeper.
     Partition(Passed),
     /// Run every check, every test and every example.
     Test {
         #[command(flatten)]
         peers: Peers,
-        /// Run only the tests whose name contains this, and none of the other checks.
+        /// Run only the tests whose name contains this, without the other checks.
         filter: Option<String>,
     },
-    /// Measure Lockkeeper beside its peers, in one run.
+    /// Compare Lockkeeper with its peers, in one run.
     Bench {
-        /// Options of the harness, such as `--quick`, and scenarios; an unknown name lists them.
+        /// Options of the harness, such as `--quick`, and scenarios; an unknown name prints the list.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Measure the slowest cycles of the engine and Redis in turns, and what the engine's syncs met.
+    /// Measure the slowest cycles of the engine and Redis alternately, and the delays of the engine's syncs.
     Tail {
         /// Options of the harness, such as `--seconds 600 --tasks 1,64 --spin off,adaptive`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
-    /// Count the instructions of the hot paths, against benches/instructions.json.
+    /// Compare the instruction counts of the hot paths with benches/instructions.json.
     Instructions {
-        /// Make the present counts the baseline.
+        /// Replace the baseline with the current counts.
         #[arg(long)]
         bless: bool,
     },
 }
 
-/// What a suite reads.
+/// Arguments that are passed to a suite.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 struct Passed {

@@ -1,7 +1,7 @@
-//! `cargo xtask mutants`: plants one deliberate bug after the other in a copy of the sources, and
-//! sees that the check that it names catches it.
+//! `cargo xtask mutants`: applies deliberate bugs one by one to a copy of the sources, and checks that the
+//! named suite detects each.
 //!
-//! A bug is a file in `tests/mutants`: see [`patch`]. No switch for one is in the code of production.
+//! A bug is a file in `tests/mutants`: see [`patch`]. The product code has no switches for them.
 
 mod check;
 mod patch;
@@ -22,22 +22,22 @@ use crate::proof::DOCS;
 /// `cargo xtask mutants`
 #[derive(clap::Args)]
 pub(crate) struct Mutants {
-    /// Only these, with commas between them.
+    /// Only these, separated by commas.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only apply each patch and type-check what it touches: what `cargo xtask test` runs.
+    /// Only apply each patch and type-check the affected packages, as `cargo xtask test` does.
     #[arg(long)]
     check: bool,
 }
 
-/// Plants those that are wanted. A run of all of them writes the table.
+/// Applies the selected bugs. A run of all bugs writes the table.
 ///
 /// # Errors
 ///
-/// A patch does not apply or compile, a check fails without any bug, or a bug was not caught.
+/// If a patch does not apply or compile, a check fails without a bug, or a bug is not detected.
 pub(crate) fn run(options: &Mutants) -> Result<()> {
     let mut patches = patch::only(Patch::all()?, &options.only)?;
-    // One after the other those that change the same files: less is built anew in between.
+    // Patches of the same files run one after the other, which reduces rebuilding.
     patches.sort_by(|a, b| (&a.files, &a.name).cmp(&(&b.files, &b.name)));
     let target = workspace()?.target_directory;
     let folder = target.join("mutants").into_std_path_buf();
@@ -61,9 +61,9 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
     Ok(())
 }
 
-/// Applies each patch, and type-checks what they touch: all at once that fit each other, and one by one those
-/// that do not compile together. That a patch compiles only because another one is planted too is not found
-/// here, but by `cargo xtask mutants` alone.
+/// Applies each patch and type-checks the affected packages: compatible patches together, and one by one
+/// those that do not compile together. A patch that compiles only together with another one is not detected
+/// here, only by `cargo xtask mutants`.
 fn compile(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<()> {
     for patch in patches {
         patch.check.names_something(tree.folder())?;
@@ -93,18 +93,18 @@ fn check(planted: &[&Patch], checks: &Checks) -> Result<()> {
     checks.compile(&touched?.into_iter().flatten().collect())
 }
 
-/// What came of a planted bug.
+/// The result of an applied bug.
 struct Planted<'a> {
     patch: &'a Patch,
-    /// How it showed; `None` if it did not.
+    /// The symptom; `None` if the bug was not detected.
     how: Option<String>,
-    /// How long the check took, without the build.
+    /// The duration of the check, without the build.
     seconds: f64,
 }
 
-/// Plants each, and runs its check.
+/// Applies each bug and runs its check.
 fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<Planted<'a>>> {
-    // A check that fails anyway catches nothing.
+    // A check that fails without a bug cannot detect one.
     let kinds: BTreeSet<_> = patches.iter().map(|patch| &patch.check).collect();
     let widest = |check: &&&Check| !kinds.iter().any(|other| other.covers(check));
     for check in kinds.iter().filter(widest) {

@@ -1,4 +1,4 @@
-//! What the pages say about tests: each test that they name exists.
+//! Checks that each test exists that the documentation names.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use cargo_metadata::camino::Utf8Path;
 
 use crate::cargo::workspace;
 
-/// The pages whose every name of a test is looked up.
+/// The pages in which all names of tests are checked.
 const PAGES: &[&str] = &["docs/guarantees.md", "docs/bugs-found.md"];
 
-/// Looks for everything that the pages name as a test.
+/// Looks up everything that the pages name as a test.
 ///
 /// # Errors
 ///
-/// Something is named that does not exist, or a promise names nothing.
+/// If a name does not exist, or a promise does not name a test.
 pub(crate) fn run() -> Result<()> {
     let metadata = workspace()?;
     let root = metadata.workspace_root.as_path();
@@ -44,17 +44,17 @@ pub(crate) fn run() -> Result<()> {
     for page in PAGES {
         let text = fs::read_to_string(root.join(page)).with_context(|| format!("no {page}"))?;
         for promise in promises_without_tests(&text) {
-            findings.push(format!("{page}: {promise:?} names no test"));
+            findings.push(format!("{page}: {promise:?} does not name a test"));
         }
         let names = names_of_tests(&text);
         count += names.len();
         let missing = names.iter().filter(|name| !exists(name));
-        findings.extend(missing.map(|name| format!("{page}: there is no {name:?}")));
+        findings.extend(missing.map(|name| format!("{page}: {name:?} does not exist")));
     }
     if !findings.is_empty() {
         bail!("{}", findings.join("\n"));
     }
-    println!("{count} names of tests, all of them there");
+    println!("{count} names of tests, all found");
     Ok(())
 }
 
@@ -74,17 +74,17 @@ fn read_sources(folder: &Path, into: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// How a page names a test.
+/// The form in which a page names a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Name<'a> {
     /// A suite, a folder of scenarios, a function, or a file.
     Code(&'a str),
-    /// What a suite calls one of its checks.
+    /// A suite's name of one of its checks.
     Quoted(&'a str),
 }
 
-/// What a promise is checked by, in paragraphs that begin so, and the last column of tables whose
-/// head ends with `test`.
+/// The names of tests in paragraphs that begin with "Checked by", and in the last column of tables whose
+/// header ends with `test`.
 fn names_of_tests(page: &str) -> Vec<Name<'_>> {
     let mut names = Vec::new();
     for paragraph in page.split("\n\n") {
@@ -105,7 +105,7 @@ fn names_of_tests(page: &str) -> Vec<Name<'_>> {
     names
 }
 
-/// The bold beginnings of the paragraphs under `## Promises` that say nothing of a check.
+/// The bold beginnings of the paragraphs under `## Promises` that do not name a check.
 fn promises_without_tests(page: &str) -> Vec<&str> {
     let Some((_, promises)) = page.split_once("\n## Promises\n") else { return Vec::new() };
     let promises = promises.split("\n## ").next().unwrap_or_default();
@@ -116,7 +116,7 @@ fn promises_without_tests(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What stands between pairs of a mark.
+/// The texts between pairs of a mark.
 fn between(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }

@@ -1,4 +1,4 @@
-//! The long forms of the suites that prove something, and the pages that they write.
+//! The long runs of the suites that check promises, and the pages that they write.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use anyhow::{Result, ensure};
 
 use crate::cargo::{command, succeeds, workspace};
 
-/// Where the pages go that are written by commands.
+/// The folder of the pages that commands write.
 pub(crate) const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guarantees");
 
-/// The long form of a scenario with real servers, whose options the suite knows: `cargo xtask partition --help`
-/// prints them. Of some, the whole of it also writes a page.
+/// The long run of a scenario with real servers. The suite parses the options: `cargo xtask partition --help`
+/// prints them. Complete runs of some scenarios also write a page.
 ///
 /// # Errors
 ///
-/// A promise was broken, which has been printed with the way to repeat it; or a peer is missing.
+/// If a promise was broken, which is printed with the way to repeat it; or a peer is missing.
 pub(crate) fn cluster(scenario: &str, options: &[String]) -> Result<()> {
     let mut suite = test(&[], "cluster");
     suite.args(["run", scenario]).args(options).env(REQUIRE_PEERS, "1");
@@ -25,10 +25,10 @@ pub(crate) fn cluster(scenario: &str, options: &[String]) -> Result<()> {
 /// `cargo xtask cost`
 #[derive(clap::Args)]
 pub(crate) struct Cost {
-    /// For how long to search.
+    /// How long to search.
     #[arg(long, default_value_t = 60.0)]
     minutes: f64,
-    /// What the search follows from; a new one if it is missing.
+    /// The seed of the search; random by default.
     #[arg(long)]
     seed: Option<u64>,
     /// Only measure this scenario.
@@ -36,11 +36,11 @@ pub(crate) struct Cost {
     replay: Option<String>,
 }
 
-/// Searches for requests that take much of the engine's time and memory.
+/// Searches for requests that use much of the engine's time and memory.
 ///
 /// # Errors
 ///
-/// It found one that other clients would notice; how to measure it again has been printed.
+/// If it finds a request that other clients would notice. How to repeat the measurement is printed.
 pub(crate) fn cost(options: &Cost) -> Result<()> {
     let mut suite = test(&["--profile", PROFILE], "cost");
     suite.arg("run");
@@ -54,10 +54,10 @@ pub(crate) fn cost(options: &Cost) -> Result<()> {
 /// `cargo xtask differential`
 #[derive(clap::Args)]
 pub(crate) struct Differential {
-    /// How many operations to compare; a few thousand a second.
+    /// The number of operations to compare; a few thousand per second.
     #[arg(long, default_value_t = 1_000_000)]
     operations: u64,
-    /// Repeats the run that has printed this seed.
+    /// Repeat the run that printed this seed.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Differential {
 ///
 /// # Errors
 ///
-/// There is a difference, which has been printed with the way to repeat it; or no ZooKeeper.
+/// If there is a difference, which is printed with the way to repeat it; or ZooKeeper is missing.
 pub(crate) fn differential(options: &Differential) -> Result<()> {
     let mut test = test(&[], "differential");
     test.args(["--nocapture", "random_operations"]).env(REQUIRE_PEERS, "1");
@@ -79,12 +79,12 @@ pub(crate) fn differential(options: &Differential) -> Result<()> {
     Ok(())
 }
 
-/// Runs all contests and hand-overs with programs in other languages, two at a time: each is
-/// seven programs.
+/// Runs all contests and hand-overs with programs in other languages, two at a time: each consists of seven
+/// programs.
 ///
 /// # Errors
 ///
-/// A test failed, which has printed its seed; or a peer is missing.
+/// If a test failed, which prints its seed; or a peer is missing.
 pub(crate) fn interop(filter: Option<&str>) -> Result<()> {
     let mut command = command(&["test", "--package", "lockkeeper-tests", "--no-fail-fast"]);
     command.args(["--test", "interop", "--", "--nocapture", "--test-threads", "2"]).args(filter);
@@ -92,17 +92,17 @@ pub(crate) fn interop(filter: Option<&str>) -> Result<()> {
     run(&mut command, "interop")
 }
 
-/// Runs programs that share data, or use a queue, on the engine and on Apache ZooKeeper, behind proxies that lose what
-/// they can, again and again: each run is short, so that histories stay readable.
+/// Runs programs that share data or use a queue on the engine and on Apache ZooKeeper, behind proxies that
+/// lose messages, repeatedly: each run is short, so that histories stay readable.
 ///
 /// # Errors
 ///
-/// Something was not exact, and has been printed with its seed; or a peer is missing.
+/// If a result was not exact, which is printed with its seed; or a peer is missing.
 pub(crate) fn histories(minutes: u64) -> Result<()> {
     let (begun, lasts) = (Instant::now(), Duration::from_secs(minutes * 60));
     while begun.elapsed() < lasts {
         let mut command = command(&["test", "--package", "lockkeeper-tests", "--test", "contract"]);
-        // All at once: they mostly wait.
+        // In parallel: they mostly wait.
         command.args(["--", "--nocapture", "--test-threads", "4", "histories"]);
         command.env("LOCKKEEPER_SECONDS", "20").env(REQUIRE_PEERS, "1");
         run(&mut command, "histories")?;
@@ -113,31 +113,31 @@ pub(crate) fn histories(minutes: u64) -> Result<()> {
 /// `cargo xtask simulate`
 #[derive(clap::Args)]
 pub(crate) struct Simulate {
-    /// How many seeds to run.
+    /// The number of seeds to run.
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// Only this one, with its timeline.
+    /// Run only this seed, and print its timeline.
     #[arg(long)]
     seed: Option<u64>,
     /// The first seed; the following ones count up from it.
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// How many run at a time; by default as many as there are processors.
+    /// The number of parallel runs; by default the number of processors.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Every seed runs twice, not one in 25: both times must be the same to the last byte.
+    /// Run every seed twice, not one in 25: both runs must be identical to the last byte.
     #[arg(long)]
     twice: bool,
-    /// How many times members of partitions join and leave after the seeds; some hundred a second.
+    /// How often members of partitions join and leave after the seeds; a few hundred per second.
     #[arg(long, default_value_t = 300)]
     changes: u64,
 }
 
-/// Runs seeds, optimized and exactly repeatable.
+/// Runs seeds, optimised and exactly repeatable.
 ///
 /// # Errors
 ///
-/// A seed failed, or went two ways; how to run it again has been printed.
+/// If a seed failed, or its runs differed. How to repeat it is printed.
 pub(crate) fn simulate(options: &Simulate) -> Result<()> {
     let Simulate { seeds, seed, first, jobs, twice, changes } = options;
     let mut suite = repeatable("simulation")?;
@@ -154,7 +154,7 @@ pub(crate) fn simulate(options: &Simulate) -> Result<()> {
 /// `cargo xtask leases`
 #[derive(clap::Args)]
 pub(crate) struct Leases {
-    /// How many seeds each of its tests runs; some thousand a second.
+    /// The number of seeds of each test; a few thousand per second.
     #[arg(long, default_value_t = 300_000)]
     seeds: u64,
     /// The first seed; the following ones count up from it.
@@ -162,11 +162,11 @@ pub(crate) struct Leases {
     first: u64,
 }
 
-/// Runs the suite of the session's leases, optimized.
+/// Runs the suite of the session's leases, optimised.
 ///
 /// # Errors
 ///
-/// A lease lasted too long, or ended too soon; the seed and what happened have been printed.
+/// If a lease lasted too long or ended too early. The seed and the events are printed.
 pub(crate) fn leases(options: &Leases) -> Result<()> {
     let mut suite = command(&["test", "--quiet", "--profile", PROFILE]);
     suite.args(["--package", "lockkeeper-session", "--test", "leases"]);
@@ -178,27 +178,26 @@ pub(crate) fn leases(options: &Leases) -> Result<()> {
 /// `cargo xtask model`
 #[derive(clap::Args)]
 pub(crate) struct Model {
-    /// Everything, and write the table of `docs/guarantees/model.md`; without it, what takes
+    /// Check everything, and write the table of `docs/guarantees/model.md`; by default only what takes
     /// seconds.
     #[arg(long)]
     long: bool,
-    /// Only the lines of the table that have this in their name.
+    /// Only the rows of the table with this in their name.
     #[arg(long)]
     only: Option<String>,
-    /// The way to one state of the first of these lines, as a failure prints it: it is told step by
-    /// step.
+    /// The path to one state of the first of these rows, as a failure prints it: print it step by step.
     #[arg(long, requires = "only")]
     path: Option<String>,
-    /// How many lines are looked at side by side; by default as many as there are processors.
+    /// The number of rows that are checked in parallel; by default the number of processors.
     #[arg(long)]
     jobs: Option<usize>,
 }
 
-/// Looks at every state within the bounds.
+/// Checks every state within the bounds.
 ///
 /// # Errors
 ///
-/// A promise is broken in some state; the steps to it have been printed.
+/// If a promise is broken in a state. The steps to it are printed.
 pub(crate) fn model(options: &Model) -> Result<()> {
     let Model { long, only, path, jobs } = options;
     let mut suite = repeatable("model")?;
@@ -210,27 +209,27 @@ pub(crate) fn model(options: &Model) -> Result<()> {
     run(suite.args(given("--path", path)).args(given("--jobs", jobs)), "model")
 }
 
-/// An option of a suite with its value, if there is one.
+/// An option of a suite with its value, if it has one.
 fn given<T: ToString>(option: &str, value: &Option<T>) -> Vec<String> {
     value.iter().flat_map(|value| [option.to_owned(), value.to_string()]).collect()
 }
 
-/// How suites are built that take long: see `Cargo.toml`.
+/// The profile for suites that take long: see `Cargo.toml`.
 pub(crate) const PROFILE: &str = "proof";
 
-/// What makes a missing peer a failure.
+/// Makes a missing peer a failure.
 const REQUIRE_PEERS: &str = "LOCKKEEPER_REQUIRE_PEERS";
 
-/// The long form of a suite where tokio's own choices follow from a seed.
+/// The long run of a suite in which tokio's random choices follow from a seed.
 fn repeatable(name: &str) -> Result<Command> {
-    // Another tokio than elsewhere, so in a folder of its own: nothing else is built anew.
+    // Uses a different build of tokio, so it has its own folder: nothing else is rebuilt.
     let target = workspace()?.target_directory.join("repeatable");
     let mut command = test(&["--profile", PROFILE, "--target-dir", target.as_str()], name);
     command.arg("run").env("RUSTFLAGS", "--cfg tokio_unstable");
     Ok(command)
 }
 
-/// The package that has a suite. Those in virtual time have one that is built without real servers.
+/// The package of a suite. Suites in virtual time have a package that is built without real servers.
 fn package_of(suite: &str) -> &'static str {
     match suite {
         "simulation" | "model" => "lockkeeper-virtual",
@@ -238,7 +237,7 @@ fn package_of(suite: &str) -> &'static str {
     }
 }
 
-/// `cargo test` of a suite, before its own arguments.
+/// `cargo test` of a suite, before the suite's own arguments.
 fn test(options: &[&str], name: &str) -> Command {
     let mut command = command(&["test", "--quiet"]);
     command.args(options).args(["--package", package_of(name), "--test", name, "--"]);
@@ -246,6 +245,6 @@ fn test(options: &[&str], name: &str) -> Command {
 }
 
 fn run(suite: &mut Command, name: &str) -> Result<()> {
-    ensure!(succeeds(suite)?, "the suite {name} found something, see above");
+    ensure!(succeeds(suite)?, "the suite {name} failed: see above");
     Ok(())
 }

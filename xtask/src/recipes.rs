@@ -1,5 +1,5 @@
-//! Whether each recipe is in all the places where CONTRIBUTING says that one belongs, and whether each name of a
-//! type stands for one type.
+//! Checks that each recipe is in all places that CONTRIBUTING lists, and that each type name stands for one
+//! type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,21 +12,21 @@ use crate::cargo::workspace;
 /// The crates of recipes.
 const CRATES: [&str; 2] = ["crates/locks", "crates/recipes"];
 
-/// The sections in the documentation of a recipe's main type. The first marks it as one.
+/// The required sections in the documentation of a recipe's main type. The first one marks it as a recipe.
 const OUTLINE: [&str; 5] = ["Znodes", "Guarantees", "Not guaranteed", "Cost", "Examples"];
 
-/// The places, besides its own file and its crate's `lib.rs`, in which a recipe is named.
+/// The places, besides its own file and its crate's `lib.rs`, that must name a recipe.
 const PLACES: [&str; 4] =
     ["tests/contract", "docs/guarantees.md", "docs/choosing.md", "CHANGELOG.md"];
 
-/// Names of types that may stand more than once in a crate: each is public in a module of its own.
+/// Type names that may occur more than once in a crate: each is public in a module of its own.
 const REPEATED: [&str; 1] = ["Error"];
 
 /// Looks for every recipe in every place.
 ///
 /// # Errors
 ///
-/// One line for each place in which a recipe is missing, and for each name that stands for two types.
+/// One line for each place that lacks a recipe, and for each name that stands for two types.
 pub(crate) fn run() -> Result<()> {
     let root = workspace()?.workspace_root.into_std_path_buf();
     let (count, mut findings) = misplaced(&root)?;
@@ -36,13 +36,13 @@ pub(crate) fn run() -> Result<()> {
         findings.extend(twice.into_iter().map(|line| format!("{shown}: two types {line}")));
     }
 
-    ensure!(count > 0, "no recipe was found");
+    ensure!(count > 0, "no recipes were found");
     ensure!(findings.is_empty(), "{}", findings.join("\n"));
     println!("{count} recipes, each in its places");
     Ok(())
 }
 
-/// How many recipes there are, and one line for each place that lacks one, or section that one lacks.
+/// The number of recipes, and one line for each place that lacks one and each section that a recipe lacks.
 fn misplaced(root: &Path) -> Result<(usize, Vec<String>)> {
     let mut places = Vec::new();
     for place in PLACES {
@@ -70,7 +70,7 @@ fn misplaced(root: &Path) -> Result<(usize, Vec<String>)> {
     Ok((count, findings))
 }
 
-/// The main type of a recipe, and what its documentation says.
+/// The main type of a recipe, and the sections of its documentation.
 #[derive(Debug, PartialEq, Eq)]
 struct Recipe {
     name: String,
@@ -109,7 +109,7 @@ fn declared(line: &str) -> Option<(String, bool)> {
     (end > 0).then(|| (name[..end].to_owned(), item.len() < words.len()))
 }
 
-/// The names that stand for types in two files at least, one of which others can use; and these files.
+/// The type names that at least two files declare, one of them visible to other files; and these files.
 fn declared_twice(sources: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut types: BTreeMap<String, (BTreeSet<&Path>, bool)> = BTreeMap::new();
     for (file, text) in sources {
@@ -129,7 +129,7 @@ fn declared_twice(sources: &BTreeMap<PathBuf, String>) -> Vec<String> {
     types.into_iter().map(line).collect()
 }
 
-/// The folders that are crates, each suite one of its own.
+/// The folders that are crates; each suite counts as one.
 fn crates_in(root: &Path) -> Result<Vec<PathBuf>> {
     let mut folders: Vec<_> = ["benches/src", "xtask/src"].map(|folder| root.join(folder)).into();
     for (group, within) in [("crates", "src"), ("crates", "tests"), ("tests", "")] {
@@ -141,7 +141,7 @@ fn crates_in(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// A file, or all files of text below a folder.
+/// A file, or all text files below a folder.
 fn sources(path: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut found = BTreeMap::new();
     if !path.is_dir() {

@@ -1,5 +1,5 @@
-//! What public async functions of the libraries tell their callers: the cost, and what a failure, the loss of
-//! the session and a dropped future mean.
+//! Checks that public async functions of the libraries document their cost, errors, session loss and cancel
+//! safety.
 
 use std::collections::BTreeSet;
 
@@ -12,22 +12,22 @@ use crate::layers::paths::{Sources, after_item, is_sign, is_test_only, tokens_of
 const PACKAGES: [&str; 4] =
     ["lockkeeper-client", "lockkeeper-locks", "lockkeeper-recipes", "lockkeeper"];
 
-/// Any of these tells a cost.
+/// Any of these phrases states a cost.
 const COST: [&str; 4] = ["round trip", "Costs ", "no request", "No I/O"];
 
 /// Checks the libraries of this workspace.
 ///
 /// # Errors
 ///
-/// One line for each function that leaves something out.
+/// One line for each function with a missing section.
 pub(crate) fn run() -> Result<()> {
     let (metadata, mut lacks) = (workspace()?, Vec::new());
     for package in metadata.packages.iter().filter(|p| PACKAGES.contains(&p.name.as_str())) {
         let library = package.targets.iter().find(|target| target.is_lib());
-        let library = library.with_context(|| format!("{} has no library", package.name))?;
+        let library = library.with_context(|| format!("{} lacks a library", package.name))?;
         let sources = Sources::read(library.src_path.as_std_path())?;
 
-        // A module within a file has that file, too.
+        // A module within a file has the same file.
         for file in sources.modules.iter().map(|m| &m.file).collect::<BTreeSet<_>>() {
             let name = file.strip_prefix(&metadata.workspace_root).unwrap_or(file).display();
             let found = lacking(tokens_of(file)?).into_iter();
@@ -36,13 +36,13 @@ pub(crate) fn run() -> Result<()> {
     }
 
     if !lacks.is_empty() {
-        bail!("public async functions leave out what callers must know:\n  {}", lacks.join("\n  "));
+        bail!("public async functions with incomplete documentation:\n  {}", lacks.join("\n  "));
     }
-    println!("all public async functions say what callers must know");
+    println!("the documentation of all public async functions is complete");
     Ok(())
 }
 
-/// The lines and names of the functions that leave something out, and what that is.
+/// The lines and names of the functions with incomplete documentation, and what is missing.
 fn lacking(tokens: TokenStream) -> Vec<(usize, String)> {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let (mut found, mut docs, mut at) = (Vec::new(), String::new(), 0);
@@ -68,7 +68,7 @@ fn lacking(tokens: TokenStream) -> Vec<(usize, String)> {
     found
 }
 
-/// The text of a line of documentation, and a space; empty if the attribute is another one.
+/// The text of a line of documentation with a space after it; empty for other attributes.
 fn doc_line(attribute: &Group) -> String {
     match &attribute.stream().into_iter().collect::<Vec<_>>()[..] {
         [TokenTree::Ident(doc), _, TokenTree::Literal(text)] if doc == "doc" => {
@@ -78,7 +78,7 @@ fn doc_line(attribute: &Group) -> String {
     }
 }
 
-/// The tokens of the public async function that begins here, from its name to its body or conditions.
+/// The tokens of the public async function at this position, from its name to its body or `where` clause.
 fn async_function(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     let begins = tokens.iter().zip(["pub", "async", "fn"]).all(|(token, word)| is(token, word));
     let ends = |token: &TokenTree| match token {
@@ -89,7 +89,7 @@ fn async_function(tokens: &[TokenTree]) -> Option<&[TokenTree]> {
     tokens.get(3..end).filter(|_| begins)
 }
 
-/// The name of a function, and what its documentation leaves out; `None` if that is nothing.
+/// The name of a function, and the missing parts of its documentation; `None` if it is complete.
 fn missing(docs: &str, head: &[TokenTree]) -> Option<String> {
     let mut wanted = vec!["# Session loss", "# Cancel safety"];
     wanted.extend(head.iter().any(|token| is(token, "Result")).then_some("# Errors"));

@@ -1,7 +1,7 @@
-//! `cargo xtask setup`: what the suites with real peers need, as Debian packages.
+//! `cargo xtask setup`: installs the Debian packages that the suites with real peers need.
 //!
-//! A need is probed by what the suites will really use (a file, a program, a Python module) and
-//! not by asking the package manager: that is right on every distribution, and quick.
+//! A need is checked by what the suites actually use (a file, a program, a Python module), not with the
+//! package manager. That works on every distribution, and is fast.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::Verdict;
 
-/// Something that a suite uses, the Debian package that brings it, and what shows that it is there: a file, a
-/// program, or the import of a module by the system's Python. Packages of the distribution are invisible to any
-/// other Python that may come first in `PATH`.
+/// What a suite uses, the Debian package that provides it, and the check: a file, a program, or the import of
+/// a module by the system's Python. Other Python installations that come first in `PATH` do not see the
+/// packages of the distribution.
 type Need = (&'static str, &'static str, &'static str);
 
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
@@ -41,25 +41,25 @@ const NEEDS: &[Need] = &[
     ("valgrind", "valgrind", "valgrind"),
 ];
 
-/// What only the benchmarks use.
+/// Needed only by the benchmarks.
 const BENCH_NEEDS: &[Need] =
     &[("Redis", "redis-server", "redis-server"), ("etcd", "etcd-server", "etcd")];
 
-/// What to do about a peer that is not on this machine.
+/// What to do if a peer is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissingPeers {
-    /// Skip its suites, loudly.
+    /// Skip its suites and report it.
     Skip,
-    /// Count it as a failure.
+    /// Treat it as a failure.
     Fail,
 }
 
-/// Whose needs are looked at.
+/// The users of the needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Those of the suites.
+    /// The suites.
     OfSuites,
-    /// Those of the suites and of the benchmarks.
+    /// The suites and the benchmarks.
     OfBenches,
 }
 
@@ -70,18 +70,18 @@ impl Needs {
     }
 }
 
-/// Says which peers of a benchmark are not here; their rows are skipped.
+/// Prints the missing peers of the benchmarks; their rows are skipped.
 pub(crate) fn say_what_benches_miss() {
     for (what, ..) in Needs::OfBenches.missing() {
         println!("missing: {what}; `cargo xtask setup --bench` installs it");
     }
 }
 
-/// Installs what is missing if this user may, and says what still is.
+/// Installs what is missing if the user may, and prints what is still missing.
 ///
 /// # Errors
 ///
-/// Something is missing in the end and `policy` does not accept that.
+/// If something is still missing and `policy` does not allow that.
 pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Verdict> {
     let mut missing = needs.missing();
     if !missing.is_empty() && may_install() {
@@ -92,7 +92,7 @@ pub(crate) fn run(policy: MissingPeers, needs: Needs) -> Result<Verdict> {
     }
 
     if missing.is_empty() {
-        println!("everything that is needed is here");
+        println!("everything is installed");
         return Ok(Verdict::Passed);
     }
 
@@ -110,7 +110,7 @@ fn packages(needs: &[&Need]) -> Vec<&'static str> {
     needs.iter().map(|(_, package, _)| *package).collect()
 }
 
-/// Root, with Debian's package manager.
+/// Whether the user is root, with Debian's package manager.
 fn may_install() -> bool {
     let root = Command::new("id")
         .arg("-u")
@@ -122,7 +122,7 @@ fn may_install() -> bool {
 fn install(missing: &[&Need]) -> Result<()> {
     let packages = packages(missing);
     println!("installing {}", packages.join(" "));
-    // Lists that are a little old are often good enough: let the installation decide.
+    // Slightly outdated lists usually suffice: let the installation decide.
     if let Err(error) = apt_get(&["update", "-q"]) {
         eprintln!("{error:#}");
     }

@@ -1,5 +1,5 @@
-//! Steps that run one after the other, each under a headline, with a table at the end. Programs may run beside
-//! them.
+//! Steps that run one after the other, each under a headline, with a table at the end. Programs may run in
+//! parallel.
 
 use std::fmt;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use anyhow::Result;
 pub(crate) enum Verdict {
     Passed,
     Failed,
-    /// It failed beside others, and passed alone.
+    /// It failed in parallel with others, and passed alone.
     Unstable,
     Skipped,
 }
@@ -35,7 +35,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A step that takes so many times its share is shown.
+/// A step that takes this many times its share is marked.
 const LATE: f64 = 1.5;
 
 struct Step {
@@ -44,17 +44,17 @@ struct Step {
     took: Duration,
 }
 
-/// Programs that run one after the other, and what each printed.
+/// Programs that run one after the other in the background, and their output.
 pub(crate) struct Beside(JoinHandle<Vec<(Step, String)>>);
 
 impl Beside {
-    /// Starts the first of them.
+    /// Starts the first program.
     pub(crate) fn start(programs: Vec<(&'static str, Command)>) -> Self {
         let run = |(name, mut program): (&'static str, Command)| {
             let start = Instant::now();
             let (verdict, text) = match program.output() {
                 Ok(output) => (Verdict::of(output.status.success()), text(&output)),
-                Err(error) => (Verdict::Failed, format!("it does not start: {error}\n")),
+                Err(error) => (Verdict::Failed, format!("it cannot be started: {error}\n")),
             };
             (Step { name, verdict, took: start.elapsed() }, text)
         };
@@ -62,16 +62,16 @@ impl Beside {
     }
 }
 
-/// All that a program printed.
+/// The whole output of a program.
 pub(crate) fn text(output: &Output) -> String {
     (String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr)).into_owned()
 }
 
-/// What has run so far.
+/// The steps that have run so far.
 pub(crate) struct Steps {
     start: Instant,
     done: Vec<Step>,
-    /// The seconds that a step of this name may take.
+    /// The seconds that a step may take.
     share: fn(&str) -> Option<u64>,
 }
 
@@ -80,8 +80,8 @@ impl Steps {
         Self { start: Instant::now(), done: Vec::new(), share }
     }
 
-    /// Runs one step under its headline. An error is shown and remembered; the next step still
-    /// runs, so that one pass shows everything that is wrong.
+    /// Runs one step under its headline. An error is printed and recorded; the next steps still run, so that
+    /// one pass shows all errors.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Verdict>) {
         println!("\n=== {name}");
         let start = Instant::now();
@@ -92,7 +92,7 @@ impl Steps {
         self.done.push(Step { name, verdict, took: start.elapsed() });
     }
 
-    /// Waits for programs, and shows each under its headline. What those have printed that failed is the answer.
+    /// Waits for programs, and prints each under its headline. Returns the output of those that failed.
     pub(crate) fn join(&mut self, programs: Beside) -> Vec<(&'static str, String)> {
         let mut failed = Vec::new();
         for (step, text) in programs.0.join().expect("running a program does not panic") {
@@ -105,7 +105,7 @@ impl Steps {
         failed
     }
 
-    /// Changes what is known of a step that has run.
+    /// Changes the verdict of a step that has run.
     pub(crate) fn correct(&mut self, name: &str, verdict: Verdict) {
         self.done
             .iter_mut()
@@ -119,8 +119,8 @@ impl Steps {
     }
 }
 
-/// The table: step, verdict, seconds, and the share of those that have one. The total is less than their sum
-/// if some ran beside others.
+/// The table: step, verdict, seconds, and the share if there is one. The total is less than the sum if steps
+/// ran in parallel.
 impl fmt::Display for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max(4);

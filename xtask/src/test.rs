@@ -19,31 +19,31 @@ use crate::setup::{MissingPeers, Needs};
 use crate::steps::{Beside, Steps, Verdict};
 use crate::{deny, failed_tests, layers, promises, recipes, sections, setup};
 
-/// A suite in the daily run, or a task of ours.
+/// A suite of the daily run, or an xtask.
 struct Suite {
     name: &'static str,
     lane: Lane,
-    /// How many of its tests run at once: most wait for processes and servers nearly all the time.
+    /// The number of parallel tests: most of them mainly wait for processes and servers.
     threads: usize,
-    /// The seconds that it may take, on two processors.
+    /// The seconds that it may take with two processors.
     share: u64,
 }
 
-/// When a suite runs. Whatever runs beside others gives way to those that judge what is late.
+/// When a suite runs. Suites that measure delays have priority over suites that run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
-    /// Before all others: it judges how fast a server is, or how much memory it takes.
+    /// Before all others: it measures the speed or the memory of a server.
     First,
-    /// Beside the next ones, and before them where both want a processor.
+    /// In parallel with the next ones, and with priority over them.
     Servers,
     /// One after the other.
     Others,
-    /// From the beginning to the end, in what all others leave of the processors, as this task of ours, which
-    /// does more than a suite of its name.
+    /// From beginning to end, with the processor time that the others leave, as this xtask, which does more
+    /// than the suite of the same name.
     Computing(&'static [&'static str]),
 }
 
-/// Every suite has its share of the time here.
+/// Every suite has its time share here.
 const SUITES: &[Suite] = &[
     suite("cost", Lane::First, 1, 30),
     suite("allocations", Lane::First, 1, 5),
@@ -75,11 +75,11 @@ fn share(name: &str) -> Option<u64> {
     SUITES.iter().find(|suite| suite.name == name).map(|suite| suite.share)
 }
 
-/// The steps that run tests and are no suites.
+/// The steps that run tests but are not suites.
 const UNITS: &str = "unit tests";
 const DOC_TESTS: &str = "doc tests";
 
-/// How much suites give way to those of [`Lane::Servers`], and what computes gives way to all.
+/// The priority of suites below those of [`Lane::Servers`], and of computations below all others.
 const POLITE: &str = "10";
 const LAST: &str = "19";
 
@@ -90,7 +90,7 @@ const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 ///
-/// A step failed. All of them ran, and the table says which.
+/// If a step failed. All steps run, and the table shows which ones failed.
 pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     let workspace = Workspace::open(policy)?;
     let mut steps = Steps::new(share);
@@ -107,11 +107,11 @@ pub(crate) fn run(policy: MissingPeers, filter: Option<&str>) -> Result<()> {
     ended
 }
 
-/// Runs what takes a minute or two after a change: no suite, no example and no peer.
+/// Runs what takes a minute or two after a change: no suites, examples or peers.
 ///
 /// # Errors
 ///
-/// A step failed. All of them ran, and the table says which.
+/// If a step failed. All steps run, and the table shows which ones failed.
 pub(crate) fn check() -> Result<()> {
     let mut steps = Steps::new(share);
     checks(&mut steps);
@@ -126,7 +126,7 @@ fn finish(steps: &Steps) -> Result<()> {
     Ok(())
 }
 
-/// Suites ask for the command and would build it, unseen, in the middle of a time limit.
+/// Suites need the command. Otherwise they would build it without output, within a time limit.
 fn build() -> Result<Verdict> {
     cargo(&["build", "--package", "lockkeeper-cli"])
 }
@@ -144,7 +144,7 @@ fn checks(steps: &mut Steps) {
     });
 }
 
-/// Every suite has a line in [`SUITES`].
+/// Checks that every suite has a line in [`SUITES`].
 fn shares(metadata: &Metadata) -> Result<()> {
     let targets = metadata.packages.iter().flat_map(|package| &package.targets);
     let mut suites = targets.filter(|target| target.kind.contains(&TargetKind::Test));
@@ -153,10 +153,10 @@ fn shares(metadata: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// A task of ours as a program that gives way to all others.
+/// An xtask as a program with the lowest priority.
 fn program(task: &[&str]) -> Result<Command> {
     let ours = match cfg!(target_os = "linux") {
-        // Also after its file was replaced by another build.
+        // Works even if another build has replaced the file.
         true => PathBuf::from(format!("/proc/{}/exe", std::process::id())),
         false => env::current_exe()?,
     };
@@ -173,12 +173,12 @@ fn gives_way(nice: &str, program: Command) -> Command {
     command
 }
 
-/// The workspace, and where its suites write down what they skipped.
+/// The workspace, and the file in which its suites record what they skipped.
 struct Workspace {
     metadata: Metadata,
     skip_log: PathBuf,
     policy: MissingPeers,
-    /// Tests that failed and may be run once more, by the step that ran them.
+    /// Failed tests that may be repeated, by the step that ran them.
     failed: RefCell<Vec<(&'static str, Vec<String>)>>,
 }
 
@@ -192,7 +192,7 @@ impl Workspace {
         Ok(Self { metadata, skip_log, policy, failed: RefCell::default() })
     }
 
-    /// All checks, all suites and all examples, and beside these what computes.
+    /// All checks, suites and examples, and in parallel the computations.
     fn everything(&self, steps: &mut Steps) -> Result<()> {
         let policy = self.policy;
         steps.run("setup", || setup::run(policy, Needs::OfSuites));
@@ -239,7 +239,7 @@ impl Workspace {
         }
     }
 
-    /// Runs tests, and remembers which may be run once more.
+    /// Runs tests, and records which may be repeated.
     fn tests(&self, step: &'static str, tests: &mut Command) -> Result<Verdict> {
         let outcome = failed_tests::run(tests)?;
         let verdict = Verdict::of(outcome == Outcome::Passed);
@@ -253,7 +253,7 @@ impl Workspace {
         }
     }
 
-    /// Runs tests alone that failed beside others. A step is not failed if all of its tests pass then.
+    /// Runs failed tests again, alone. A step passes if all its tests pass then.
     fn once_more(&self, steps: &mut Steps) -> Result<()> {
         for (step, names) in self.failed.take() {
             let listed = names.join(" ");
@@ -273,7 +273,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// What runs one suite.
+    /// The command that runs one suite.
     fn suite(&self, suite: &Suite) -> Command {
         let mut test = self.selected(suite.name);
         test.env("RUST_TEST_THREADS", suite.threads.to_string());
@@ -283,7 +283,7 @@ impl Workspace {
         }
     }
 
-    /// `cargo test` for what a step runs.
+    /// `cargo test` for the tests of a step.
     fn selected(&self, step: &str) -> Command {
         let mut tests = self.cargo_test();
         match step {
@@ -294,10 +294,10 @@ impl Workspace {
         tests
     }
 
-    /// `cargo test`, before it is told what to run.
+    /// `cargo test`, before the selection of tests.
     fn cargo_test(&self) -> Command {
         let mut tests = command(&["test", "--workspace", "--no-fail-fast"]);
-        // libtest shows nothing that a passing test printed, so a skip goes through a file too.
+        // libtest hides the output of passing tests, so skipped tests are recorded in a file too.
         tests.env("LOCKKEEPER_SKIP_LOG", &self.skip_log);
         if self.policy == MissingPeers::Fail {
             tests.env("LOCKKEEPER_REQUIRE_PEERS", "1");
@@ -305,13 +305,14 @@ impl Workspace {
         tests
     }
 
-    /// Adds a line to those that are shown at the end.
+    /// Adds a line to those that are printed at the end.
     fn note(&self, line: &str) -> Result<()> {
         let mut log = fs::OpenOptions::new().append(true).open(&self.skip_log)?;
         writeln!(log, "{line}").context("cannot write the list of skipped tests")
     }
 
-    /// Type-checks the fuzz targets: running them takes a nightly tool chain, but they must not rot.
+    /// Type-checks the fuzz targets: running them requires a nightly tool chain, but they must stay up to
+    /// date.
     fn fuzz_targets(&self) -> Result<Verdict> {
         let manifest = self.metadata.workspace_root.join("fuzz/Cargo.toml");
         let mut check = command(&["check", "--bins", "--manifest-path", manifest.as_str()]);
@@ -321,7 +322,7 @@ impl Workspace {
         passed(&mut check)
     }
 
-    /// The lines `SKIPPED: ...` of the last run, each once.
+    /// The lines `SKIPPED: ...` of the last run, without duplicates.
     fn skips(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.skip_log).unwrap_or_default();
         let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
@@ -353,7 +354,7 @@ impl Workspace {
         Ok(if ran == 0 { Verdict::Skipped } else { Verdict::Passed })
     }
 
-    /// Examples that their package asks not to run (they need arguments, or never end):
+    /// Examples that their package excludes from running (they need arguments, or never end):
     /// `[package.metadata.xtask] examples-not-run = ["name"]`.
     fn not_run(&self) -> Vec<String> {
         self.metadata
@@ -388,7 +389,8 @@ impl Workspace {
 }
 
 fn run_example(program: &Path) -> Result<()> {
-    let mut child = Command::new(program).stdin(Stdio::null()).spawn().context("does not start")?;
+    let mut child =
+        Command::new(program).stdin(Stdio::null()).spawn().context("cannot be started")?;
     match wait(&mut child, EXAMPLE_LIMIT)? {
         Some(status) if status.success() => Ok(()),
         Some(status) => bail!("failed: {status}"),
@@ -396,7 +398,7 @@ fn run_example(program: &Path) -> Result<()> {
     }
 }
 
-/// Waits for the child's end; kills it at the limit and answers `None`.
+/// Waits for the end of the child. At the limit, kills it and returns `None`.
 fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     while start.elapsed() < limit {

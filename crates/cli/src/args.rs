@@ -28,21 +28,21 @@ const STYLES: Styles = Styles::styled()
 const NOTES: &str = "\
 Examples:
   lockkeeper run backups/nightly -- ./backup.sh
-  lockkeeper run -n cleanup -- ./cleanup.sh      only if nobody does it already
-  lockkeeper run --every 5m -q sync -- ./sync.sh from cron on each machine: once in five minutes
+  lockkeeper run -n cleanup -- ./cleanup.sh      only if no other run does it
+  lockkeeper run --every 5m -q sync -- ./sync.sh from cron on all machines: once per 5 minutes
   lockkeeper run --one-of gpu/{0..7} -- ./train  on one of eight
-  lockkeeper elect scheduler -- ./scheduler      one runs, the others stand by
+  lockkeeper elect scheduler -- ./scheduler      one runs, the others wait
   lockkeeper queue work jobs -- ./resize         for each item of a queue
-  lockkeeper show backups/nightly                who holds it, and who waits
+  lockkeeper show backups/nightly                its holders and waiters
 
 Configuration files, environment, options of all commands: lockkeeper settings --help
 Exit codes: lockkeeper run --help";
 
 /// Distributed locks and queues for commands.
 ///
-/// Without servers, an engine on this machine keeps them, which is started when it is needed. It is this user's
-/// own, unless root has enabled one for all users (lockkeeper local enable --system). With servers (--connect,
-/// or a configuration file), ZooKeeper servers keep them, for all machines that use these.
+/// Without servers, an engine on this machine keeps the locks and is started when it is needed. Each user has a
+/// separate engine, unless root has enabled one for all users (lockkeeper local enable --system). With servers
+/// (--connect, or a configuration file), ZooKeeper servers keep the locks for all machines that use these servers.
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, styles = STYLES, max_term_width = 100,
           after_help = "Try it: lockkeeper run demo/hello -- echo hello", after_long_help = NOTES)]
@@ -67,19 +67,19 @@ pub(crate) enum Command {
     Console(console::ConsoleOptions),
     Record(record::RecordOptions),
     Why(record::why::WhyOptions),
-    /// Show or change how many permits a lock has
+    /// Show or change the number of permits of a lock
     #[command(subcommand)]
     Permits(permits::PermitsTask),
     Ticks(ticks::TicksOptions),
     Elect(Box<run::elect::ElectOptions>),
     Leader(leader::LeaderOptions),
-    /// Put items for others to work on, work on them, look after them
+    /// Put items into a queue, work on them, manage them
     #[command(subcommand)]
     Queue(queue::QueueTask),
-    /// Be a member of a group while a command runs; list the members
+    /// Join a group while a command runs; list the members
     #[command(subcommand)]
     Members(members::MembersTask),
-    /// Be an instance of a service while a command runs; list or pick instances
+    /// Register an instance while a command runs; list or pick instances
     #[command(subcommand)]
     Service(service::ServiceTask),
     /// Read or set a value that programs share; its history
@@ -89,7 +89,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Counter(counter::CounterTask),
     Id(id::IdOptions),
-    /// Wait for other programs, or have them wait
+    /// Wait for other programs, or make them wait
     #[command(subcommand)]
     Barrier(barrier::BarrierTask),
     /// List the things of a pool, with their holders
@@ -97,10 +97,10 @@ pub(crate) enum Command {
     Pool(pool::PoolTask),
     Watch(watch::WatchOptions),
     Serve(Box<serve::ServeOptions>),
-    /// Look after the engine of this machine
+    /// Manage this machine's engine
     #[command(subcommand)]
     Local(local::LocalTask),
-    /// Look after the data directory of an engine
+    /// Manage the data directory of an engine
     #[command(subcommand)]
     Engine(engine::EngineTask),
     Doctor(doctor::DoctorOptions),
@@ -118,11 +118,11 @@ pub(crate) enum Command {
 
 const COMPLETIONS_NOTES: &str = "\
 Names are looked up each time, on the servers of the configuration file or of LOCKKEEPER_CONNECT, or on this machine's \
-engine if it runs.
+engine if it is running.
 
 Example: source <(lockkeeper completions bash)";
 
-/// Print a script for a shell that completes commands, options and names on the servers
+/// Print a shell script that completes commands, options and names
 #[derive(Debug, Args)]
 #[command(after_long_help = COMPLETIONS_NOTES)]
 pub(crate) struct CompletionsOptions {
@@ -130,12 +130,12 @@ pub(crate) struct CompletionsOptions {
     #[arg(required_unless_present = "names")]
     pub(crate) shell: Option<Shell>,
 
-    /// Print the names on the servers that begin like this, for the script. No engine is started for it
+    /// Print the names on the servers with this prefix, for the script. Does not start an engine
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     pub(crate) names: Option<String>,
 }
 
-/// The commands as the help lists them.
+/// The groups of commands in the help.
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Locks",
@@ -155,13 +155,13 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("This command", &["settings", "demo", "completions", "man"]),
 ];
 
-/// The options of all commands that the help of each lists. `settings --help` lists all.
+/// The global options in the help of each command. `settings --help` lists all of them.
 const SHOWN_EVERYWHERE: &[&str] = &["connect", "json", "quiet", "verbose"];
 
-/// The commands that look for no server, as all below them.
+/// The commands that use no server, including their subcommands.
 const WITHOUT_SERVERS: &[&str] = &["why", "serve", "local", "engine", "man"];
 
-/// The commands whose output is none, or of a kind of its own.
+/// The commands without JSON output.
 const WITHOUT_JSON: &[&str] = &[
     "run",
     "elect",
@@ -184,30 +184,30 @@ const WITHOUT_JSON: &[&str] = &[
     "local unit",
 ];
 
-/// The commands that run another one, which has to be given.
+/// The commands that require another command.
 const WITH_COMMAND: &[&str] = &["run", "elect", "queue work", "watch"];
 
-/// What the help of options says that several commands share, and what it is for some of them.
-const OTHER_WORDS: &[(&str, &str, &str)] = &[
+/// Replacements in the help of shared options, for some of the commands that have them.
+const REPLACEMENTS: &[(&str, &str, &str)] = &[
     ("elect", "the lock was not free", "another candidate led"),
     ("elect", "the lock", "the lead"),
     ("queue work", "the lock", "the item"),
 ];
 
-/// The shared options in whose help other words may be meant.
+/// The shared options whose help is adapted by these replacements.
 const SHARED_OPTIONS: &[&str] = &["conflict_exit_code", "on_lost", "on_outage"];
 
 fn is_json(arg: &Arg) -> bool {
     arg.get_id() == "json"
 }
 
-/// Whether an option of all commands is listed by the help of `settings` alone.
+/// Whether only the help of `settings` lists a global option.
 fn is_rare(arg: &Arg) -> bool {
     let is_global = arg.get_help_heading() == Some(global::HEADING);
     is_global && !SHOWN_EVERYWHERE.contains(&arg.get_id().as_str())
 }
 
-/// The help of the whole: the commands by what they are about.
+/// The overview of all commands in the main help, by topic.
 fn overview(command: &clap::Command) -> StyledStr {
     let (header, literal) = (STYLES.get_header(), STYLES.get_literal());
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
@@ -222,18 +222,18 @@ fn overview(command: &clap::Command) -> StyledStr {
     (text + "{after-help}").into()
 }
 
-/// Whether an option says how to find and use servers.
+/// Whether an option is about finding and using servers.
 fn is_about_servers(arg: &Arg) -> bool {
     let is_global = arg.get_help_heading() == Some(global::HEADING);
     is_global && !is_json(arg) && arg.get_id() != "verbose"
 }
 
-/// Changes a command and all below it.
+/// Applies a change to a command and all its subcommands.
 fn each(command: clap::Command, change: &dyn Fn(clap::Command) -> clap::Command) -> clap::Command {
     change(command).mut_subcommands(|below| each(below, change))
 }
 
-/// Changes the command of these words.
+/// Applies a change to the command with this name.
 fn at(
     command: clap::Command,
     words: &str,
@@ -245,13 +245,13 @@ fn at(
     }
 }
 
-/// Hides options that have no effect on the command of these words, nor on all below it.
+/// Hides options that have no effect on this command and its subcommands.
 fn hide(command: clap::Command, words: &str, is_idle: fn(&Arg) -> bool) -> clap::Command {
     let hide_arg = |arg: Arg| if is_idle(&arg) { arg.hide(true) } else { arg };
     at(command, words, &|below| each(below, &|below| below.mut_args(hide_arg)))
 }
 
-/// Says in the help of the options that are shared what they are about.
+/// Adapts the help of shared options to a command.
 fn reword(command: clap::Command, from: &str, to: &str) -> clap::Command {
     command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
         Some(help) if SHARED_OPTIONS.contains(&arg.get_id().as_str()) => {
@@ -262,12 +262,12 @@ fn reword(command: clap::Command, from: &str, to: &str) -> clap::Command {
 }
 
 impl Cli {
-    /// The command line, with all that each of its commands takes.
+    /// The definition of the command line, with all options of each command.
     pub(crate) fn definition() -> clap::Command {
         Self::defined(Self::command())
     }
 
-    /// The same for manual pages, which list each other: there is none of `help`.
+    /// The definition for manual pages, which refer to each other. `help` does not get a page.
     pub(crate) fn without_help() -> clap::Command {
         Self::defined(each(Self::command(), &|below| below.disable_help_subcommand(true)))
     }
@@ -278,10 +278,10 @@ impl Cli {
             let require = |arg: Arg| arg.required_unless_present("line");
             command = at(command, words, &|below| below.mut_arg("command", require));
         }
-        for (words, from, to) in OTHER_WORDS {
+        for (words, from, to) in REPLACEMENTS {
             command = at(command, words, &|below| reword(below, from, to));
         }
-        // Hands the global options down.
+        // Propagates the global options to the subcommands.
         command.build();
         let overview = overview(&command);
         command = command.help_template(overview);
@@ -300,7 +300,7 @@ impl Cli {
         command
     }
 
-    /// Refuses `--json` where a program would wait for it in vain.
+    /// Rejects `--json` where the command does not write JSON.
     fn check_json(&self, subcommand: Option<(&str, &ArgMatches)>) -> Result<(), clap::Error> {
         let words = subcommand.map(|(name, matches)| match matches.subcommand_name() {
             Some(below) => format!("{name} {below}"),
@@ -311,16 +311,16 @@ impl Cli {
             None => Ok(()),
             Some(name) => Err(clap::Error::raw(
                 ErrorKind::ArgumentConflict,
-                format!("--json has no effect on {name}, which writes none"),
+                format!("--json has no effect on {name}, which does not write JSON"),
             )),
         }
     }
 
-    /// Adds what configuration files say, for a command that looks for servers. No other command reads them:
-    /// a mistake in one does not keep a server from starting.
+    /// Adds the settings of configuration files, for a command that uses servers. Other commands do not read the files,
+    /// so a mistake in a file does not prevent a server from starting.
     fn read_files(&mut self, matches: &ArgMatches) -> Result<(), Failure> {
         let is_idle = |name| WITHOUT_SERVERS.contains(&name);
-        // A mistake in a file is to keep no shell from starting.
+        // A mistake in a file must not prevent a shell from starting.
         let is_script =
             matches!(&self.command, Command::Completions(options) if options.names.is_none());
         if is_script || matches.subcommand_name().is_none_or(is_idle) {
@@ -335,14 +335,14 @@ impl Cli {
 
         let (json, quiet, verbose) = (global.json, global.quiet, global.verbose);
         global.update_from_arg_matches(&values).map_err(|error| {
-            Failure::new(Exit::Bug, format!("a value of a file was checked, and fails: {error}"))
+            Failure::new(Exit::Bug, format!("a valid value of a file was rejected: {error}"))
         })?;
-        // To clap, a flag that no file can have is one that is not set.
+        // clap would reset these flags, which a file cannot set.
         (global.json, global.quiet, global.verbose) = (json, quiet, verbose);
         Ok(())
     }
 
-    /// Reads the command line; `None` if that was a question for help, which is answered.
+    /// Reads the command line; `None` if the user asked for help, which was printed.
     pub(crate) fn read() -> Result<Option<Self>, Failure> {
         let matches = Self::definition().try_get_matches();
         let parsed = matches.and_then(|matches| {
@@ -363,7 +363,7 @@ impl Cli {
             }
             Err(error) if error.use_stderr() => {
                 let _ = error.print();
-                Err(Failure::new(Exit::Usage, "say what to do: one of the commands above"))
+                Err(Failure::new(Exit::Usage, "choose one of the commands above"))
             }
             Err(error) => {
                 let _ = error.print();
@@ -373,22 +373,22 @@ impl Cli {
     }
 }
 
-/// Whether nothing was asked, so that the help is the best answer.
+/// Whether the command line is empty, so that the overview is the best answer.
 fn is_overview(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// Options of flock(1) that cannot mean here what they mean there, and what to do instead.
-const OTHERS_OF_FLOCK: [(&str, &str); 4] =
+/// Options of flock(1) that have another meaning here or none, and the alternative.
+const UNSUPPORTED_FLOCK_OPTIONS: [(&str, &str); 4] =
     [("-u", UNLOCK), ("--unlock", UNLOCK), ("-F", NO_FORK), ("--no-fork", NO_FORK)];
 const UNLOCK: &str =
     "; a lock is released when its command ends, and lockkeeper revoke asks for it before";
-const NO_FORK: &str = "; lockkeeper stays beside the command, as it renews the lock";
+const NO_FORK: &str = "; lockkeeper keeps running to renew the lock";
 
-/// What other programs call `run`, which clap does not find: `lock` is more like `local`.
-const OTHERS_FOR_RUN: [&str; 5] = ["lock", "flock", "acquire", "exec", "with"];
+/// Other programs' names for `run`, which clap does not suggest: `lock` is more similar to `local`.
+const RUN_ALIASES: [&str; 5] = ["lock", "flock", "acquire", "exec", "with"];
 
-/// clap would have an unknown option taken for a lock (`-- -x`), and `lock` for a mistyped `local`.
+/// clap would suggest an unknown option as the name of a lock (`-- -x`), and `local` for `lock`.
 fn remove_misleading_tips(error: &mut clap::Error) {
     if error.kind() == ErrorKind::UnknownArgument && error.get(ContextKind::SuggestedArg).is_none()
     {
@@ -401,17 +401,18 @@ fn remove_misleading_tips(error: &mut clap::Error) {
 
 fn is_other_for_run(error: &clap::Error) -> bool {
     let other = error.get(ContextKind::InvalidSubcommand);
-    matches!(other, Some(ContextValue::String(name)) if OTHERS_FOR_RUN.contains(&name.as_str()))
+    matches!(other, Some(ContextValue::String(name)) if RUN_ALIASES.contains(&name.as_str()))
 }
 
-/// What is most often forgotten.
+/// Advice for the most frequent mistake.
 fn tip(error: &clap::Error) -> &'static str {
     let has = |word: &str| std::env::args_os().any(|own| own == word);
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
     if has("run")
         && is_unknown
         && let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-        && let Some((_, instead)) = OTHERS_OF_FLOCK.iter().find(|(other, _)| other == option)
+        && let Some((_, instead)) =
+            UNSUPPORTED_FLOCK_OPTIONS.iter().find(|(other, _)| other == option)
     {
         return instead;
     }
@@ -431,7 +432,7 @@ fn tip(error: &clap::Error) -> &'static str {
     }
 }
 
-/// Everything but the usage of clap's message, which has several paragraphs.
+/// clap's message without the usage, as one line.
 fn one_line(message: &str) -> String {
     let message = message.strip_prefix("error: ").unwrap_or(message);
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -459,7 +460,7 @@ mod tests {
         assert_eq!(listed, names);
     }
 
-    /// Two screens of 40 lines, 80 wide.
+    /// Two screens of 40 lines, 80 columns wide.
     #[test]
     fn the_help_of_the_whole_is_short() {
         let help = Cli::definition().render_long_help().to_string();
@@ -488,16 +489,16 @@ mod tests {
             assert!(!text.contains("--connect <") && !text.contains("--session-timeout"), "{text}");
         }
         for idle in WITHOUT_JSON {
-            // The log of `run` is another option.
+            // `--json-log` of `run` is another option.
             assert!(!help(idle).replace("--json-log", "").contains("--json"), "{idle}");
         }
         assert!(help("local").contains("--json") && help("run").contains("--tls-ca"));
-        assert!(help("run").contains("--connect <"), "as it is looked for above");
+        assert!(help("run").contains("--connect <"), "the check above must be able to fail");
         let parsed = Cli::definition().try_get_matches_from(["lockkeeper", "--tls-ca", "f", "man"]);
-        assert!(parsed.is_ok(), "it may be in the environment, or in a script, all the same");
+        assert!(parsed.is_ok(), "it may still be in the environment, or in a script");
     }
 
-    /// Each option of all commands is a key, or is named as none, and the page has all of both.
+    /// Each global option is a key or is listed as an exception, and the documentation contains all of both.
     #[test]
     fn every_global_option_can_be_in_a_file() {
         let page = include_str!("../../../docs/configuration.md");
@@ -525,10 +526,10 @@ mod tests {
         let values = values.expect("a value of the file");
         assert_eq!(settings.source("connect"), &config::Source::Option("connect".to_owned()));
         assert_eq!(values.get_one("require_servers"), Some(&true));
-        assert!(values.get_one::<String>("connect").is_none(), "the option goes over it");
+        assert!(values.get_one::<String>("connect").is_none(), "the option overrides it");
     }
 
-    /// Symptom: `lock` was taken for a mistyped `local`, and an unknown option for the name of a lock.
+    /// Symptom: `local` was suggested for `lock`, and an unknown option was suggested as the name of a lock.
     #[test]
     fn tips_do_not_mislead() {
         let told = |arguments: &[&str]| {
@@ -553,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_in_one_line() {
+    fn mistakes_are_reported_in_one_line() {
         let error = Cli::try_parse_from(["lockkeeper", "run", "--wait", "soon", "a", "--", "b"]);
         let line = one_line(&error.unwrap_err().to_string());
         assert!(line.contains("'soon'") && line.contains("10s"), "{line}");

@@ -9,70 +9,69 @@
 //!       lock         which lock: alone, shared, permits, several
 //!       wait         the wait for the lock: the notice, the limit, the signals
 //!       child        the command: its process group, its environment, its end
-//!       attend       from its start to its end: signals, requests for the lock, --max-run
-//!       rest         the time after it (--at-least)      events  what happens, for programs
-//!       pause        a command that stands still in an outage
-//!       loss         when the child has to be told to end, and when it has to be dead
-//!       terminal     who may read it           exec    between fork and command
+//!       supervise    supervises it: signals, requests for the lock, --max-run
+//!       at_least     the time after it (--at-least)      events  events for other programs
+//!       pause        pauses a command during an outage
+//!       loss         when the command must be asked to end, and when it must be dead
+//!       terminal     which group may read it   exec    between fork and command
 //!       watchdog/    ends the command when lockkeeper itself is stopped or killed
-//!       above        a name below a lock in use
-//!       group        the end of a process group      processes  what has left it
-//!       hold         holds a lock without a command      release    gives back what it ran under
-//!       job          a command that runs while something is held: what these have in common
+//!       parent_lock  a name below a lock in use
+//!       group        the end of a process group      processes  those that have left it
+//!       hold         holds a lock without a command      release    releases the lock
+//!       job          runs a command while something is held: the common part
 //!       elect        while this program leads     items   for each item of a queue
-//!     wait         until a lock is free      revoke  asks its holders to give it back
-//!     ls, show     who holds and who waits   permits how many permits a lock has
+//!     wait         until a lock is free      revoke  asks its holders to release it
+//!     ls, show     holders and waiters       permits the number of permits of a lock
 //!     console/     pages for a browser
-//!     queue        items: put, take, list, change   leader  who leads an election
-//!     members      programs that are there         service  the instances of a service
+//!     queue        items: put, take, list, change   leader  the leader of an election
+//!     members      members of a group               service  the instances of a service
 //!     value        a value that programs share     counter  a number
 //!     barrier      programs that wait for each other
-//!     pool         the things of a pool            id       ids that come once
+//!     pool         the things of a pool            id       unique ids
 //!     watch        a command after each change
-//!     ticks        which runs there were of what runs once
+//!     ticks        the history of runs that run once
 //!     serve/       the engine in the foreground; zoo_cfg reads ZooKeeper's own configuration
-//!       limits       what clients may take            certificates  the files of TLS, read again on HUP
-//!       notify       word to the service manager      with          builders, where an option was given
+//!       limits       the limits for clients          certificates  the files of TLS, read again on HUP
+//!       notify       notifies the service manager    with          builders, where an option was given
 //!     engine       checks and copies an engine's data directory
 //!     transfer/    export and import of persistent znodes, for a move to other servers
-//!     doctor/      what is wrong with a service for locks
-//!     settings     what is in force, and from where
-//!     demo/        the story of locks on ZooKeeper, live, and scenes
+//!     doctor/      problems of a service for locks
+//!     settings     the settings in force, and their sources
+//!     demo/        a live demonstration of locks on ZooKeeper, and scenes
 //!
-//!   session/     from the options to a session
-//!     connect      opens it                  nested   a wait for a lock that is held by a run around this command
+//!   session/     opens sessions
+//!     connect      opens one                 nested   a wait for a lock that an outer run holds
 //!     waiting      what all waits for a lock have in common
-//!     follow       what is shown, again when it changes
-//!     lasting      work that ends with its time or a signal
-//!     beside       a command that runs while this program is listed
+//!     follow       shows a state again after each change
+//!     limited      work with a time limit that a signal can end
+//!     user_command a command while this program is registered    path_use  which recipe uses a path
 //!
 //!   local/       the machine-local engine: home, start, daemon, control, and its subcommands
-//!     system       the one for all users     enable      how it comes and goes
-//!     neighbours   those in other homes      address     whether a socket is that of an engine here
-//!     room         how full its disk is
+//!     system       the one for all users     enable      enables and disables it
+//!     other_engines  those of other users    address     connection strings that lead to an engine here
+//!     disk_space   the disk space of its data
 //!
-//!   shared/      what needs no server
-//!     global       the options that all commands take
-//!     config/      configuration files, which have the same
-//!     trust        which files no other user could have put there
-//!     roots        the root certificates that this system trusts
-//!     exit         exit codes, and the errors that lead to them
+//!   shared/      code that needs no server
+//!     global       the global options
+//!     config/      configuration files with these options
+//!     trust        which files no other user can have written
+//!     roots        the root certificates of the system
+//!     exit         exit codes, and the errors that cause them
 //!     output       standard output, and the log on standard error
-//!     content      what is put or set: an argument or standard input
-//!     signals      what ends a wait, and is passed on to a command
-//!     log          the log of a server, which keeps nothing waiting
-//!     view         how locks are written     names    lock names and durations
-//!     person       the user, for others to read
-//!     program      this program, as a process that it starts itself
-//!     runtime      the event loop            server_signals  what a process with an engine hears
-//!     allocator    that of all these, and when it gives memory back
+//!     content      input: an argument or standard input
+//!     signals      the signals that end a wait or are forwarded to a command
+//!     log          the log of a server, which never blocks
+//!     view         formats locks             names    lock names and durations
+//!     user         the user, as shown to others
+//!     program      this program, as a child process
+//!     runtime      the event loop            server_signals  the signals of a process with an engine
+//!     allocator    the memory allocator, and when it returns memory
 //! ```
 //!
-//! Invariant: a command that runs under a lock is dead before anyone else can have the lock, as
-//! long as this process or its watchdog gets to run; and if this process is killed, so is the
-//! command, and the session ends after it.
+//! Invariant: a command that runs under a lock is dead before another program can have the lock, as long as this
+//! process or its watchdog gets to run. If this process is killed, so is the command, and the session ends after it.
 
-// Tests make their own files, in directories of their own.
+// Tests create files in their own directories.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod args;
@@ -97,7 +96,7 @@ use crate::shared::output;
 use crate::shared::runtime::block_on;
 
 fn main() -> ExitCode {
-    // Before the command line is parsed: the environment is the user's command's by now.
+    // Before the command line is parsed: the remaining arguments are the user's command.
     if let Some(request) = run::exec::Request::from_args() {
         return request.exec();
     }

@@ -13,10 +13,10 @@ use crate::shared::global::Global;
 use crate::shared::output::print;
 use crate::shared::view::printable;
 
-/// How long a user who presses Tab waits for names.
+/// How long a user waits for names after pressing Tab.
 const NAMES_LIMIT: Duration = Duration::from_secs(1);
 
-/// What follows a script, and completes names: of the words that are neither options nor, after a --, a command.
+/// Appended to the script: completes names for words that are neither options nor, after --, a command.
 const BASH_NAMES: &str = r#"
 _lockkeeper_with_names() {
     _lockkeeper "$@"
@@ -47,7 +47,7 @@ const FISH_NAMES: &str = r#"
 complete -c lockkeeper -n '__fish_seen_subcommand_from run hold wait revoke ls show permits ticks elect leader queue members service value counter id barrier pool watch export; and not contains -- -- (commandline -opc)' -a '(lockkeeper completions --names (commandline -ct) 2>/dev/null)'
 "#;
 
-/// The arguments that are names on the servers, as a script for zsh has them.
+/// The arguments that are names on the servers, as written in a script for zsh.
 const ZSH_ARGUMENTS: [&str; 7] = ["lock", "locks", "name", "path", "group", "service", "barrier"];
 
 /// Prints a completion script, or names.
@@ -80,7 +80,7 @@ fn script(shell: Shell) -> String {
                 }
             };
             let lines: Vec<_> = script.lines().map(named).collect();
-            // The definitions come before what is run.
+            // The definitions must come before the code that runs.
             lines.join("\n").replacen(
                 "\n_lockkeeper() {",
                 &format!("{ZSH_NAMES}\n_lockkeeper() {{"),
@@ -91,7 +91,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// The names that begin like this, one on each line; those with others below them end with a slash.
+/// The names with this prefix, one on each line; a name with others below it ends with a slash.
 async fn names(global: &Global, prefix: &str) -> Option<String> {
     let (folder, begin) = prefix.rsplit_once('/').unwrap_or(("", prefix));
     let path = match folder.trim_start_matches('/') {
@@ -108,7 +108,7 @@ async fn names(global: &Global, prefix: &str) -> Option<String> {
     Some(found.iter().map(|name| format!("{}\n", printable(&format!("{given}{name}")))).collect())
 }
 
-/// Whether a node has a name that a user would type: it is no contender, and nothing of the servers' own.
+/// Whether a user would type the name of a node: it is not a contender, and not reserved for the servers.
 fn is_of_user(folder: &ZnodePath, name: &str) -> bool {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let is_numbered = digits == 10 && name.len() > 10;
@@ -116,7 +116,7 @@ fn is_of_user(folder: &ZnodePath, name: &str) -> bool {
     !is_numbered && !is_servers && !name.contains("__")
 }
 
-/// Prints the manual page of the command, or of the subcommand that these words name.
+/// Prints the manual page of the command, or of this subcommand.
 pub(crate) fn man(words: &[String]) -> Result<u8, Failure> {
     print(&page(described(words)?)?)?;
     Ok(Exit::Ok.code())
@@ -130,7 +130,7 @@ fn described(words: &[String]) -> Result<clap::Command, Failure> {
 }
 
 fn page(mut command: clap::Command) -> Result<String, Failure> {
-    // As in the help: clap would list every option, and leave out the -- before a command.
+    // As in the help: clap would list every option, and omit the -- before a command.
     let usage = command.render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let source = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
@@ -140,7 +140,7 @@ fn page(mut command: clap::Command) -> Result<String, Failure> {
     man.render(&mut page).map_err(|error| {
         Failure::new(Exit::Bug, format!("cannot write the manual page: {error}"))
     })?;
-    // clap has no better word for what follows the options in the help.
+    // clap's heading for the text after the options is EXTRA.
     Ok(String::from_utf8_lossy(&page).replace("\n.SH EXTRA\n", "\n.SH NOTES\n"))
 }
 
@@ -207,7 +207,7 @@ mod tests {
         assert!(printed > 25, "{printed}");
     }
 
-    /// Symptom: completions offered the word by which the command starts this machine's engine.
+    /// Symptom: completions offered the internal first argument that starts this machine's engine.
     #[test]
     fn only_commands_for_users_are_completed() {
         let script = script(Shell::Bash);

@@ -1,13 +1,12 @@
-//! The addresses of servers that are named: which there are, and which is tried first.
+//! The addresses of named servers, and the order in which they are tried.
 //!
-//! A name may stand for several servers, or for one with several addresses, and its order is often
-//! the same each time. So each attempt begins with another address: the first one may accept
-//! connections and serve nobody, or take packets and answer none.
+//! A name may stand for several servers, or for one server with several addresses, and the order of a
+//! lookup's result is often the same each time. So each attempt starts with a different address: the first
+//! one may accept connections without answering, or may not answer at all.
 //!
-//! A lookup may take longer than an attempt to connect (a name server that is gone costs 5 s by
-//! default). So it goes on beside the attempts, and there is one at a time for a name, as a lookup
-//! cannot be stopped. While it lasts for long, and when it fails, the addresses that were found
-//! last are tried.
+//! A lookup may take longer than a connection attempt (an unreachable name server costs 5 s by default). So
+//! lookups run in parallel to the attempts. There is at most one per name, because a lookup cannot be
+//! cancelled. While it is slow, and when it fails, the addresses of the last successful lookup are tried.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,16 +19,16 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// For how long an attempt waits for a lookup while there are addresses from the last one.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long an attempt waits for a lookup while addresses from an earlier one are known.
+const LOOKUP_WAIT: Duration = Duration::from_millis(500);
 
-/// What looks a name up.
+/// Looks up a name.
 type Lookup = fn(String) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// How a lookup ended. An `io::Error` cannot be given to several.
+/// The result of a lookup. An `io::Error` cannot be cloned for several receivers.
 type Found = Result<Vec<IpAddr>, (io::ErrorKind, String)>;
 
-/// What is known of all names that were asked for.
+/// The lookups of all names so far.
 #[derive(Clone)]
 pub(crate) struct Addresses {
     lookup: Lookup,
@@ -38,11 +37,11 @@ pub(crate) struct Addresses {
 
 #[derive(Debug, Default)]
 struct Name {
-    /// What was found last.
+    /// The result of the last successful lookup.
     found: Vec<IpAddr>,
-    /// How many attempts have begun.
+    /// The number of attempts so far.
     attempts: usize,
-    /// The lookup that is under way, if its runtime has not ended.
+    /// The lookup in progress, unless its runtime has ended.
     under_way: Option<watch::Receiver<Option<Found>>>,
 }
 
@@ -64,7 +63,7 @@ impl Addresses {
         Self { lookup, names: Arc::default() }
     }
 
-    /// A connection to this address, or to the first one of the name that accepts one.
+    /// Connects to this address, or to the first address of the name that accepts a connection.
     pub(crate) async fn connect(
         &self,
         name: &str,
@@ -81,7 +80,7 @@ impl Addresses {
         Ok(stream)
     }
 
-    /// The addresses of a name, in the order in which an attempt tries them.
+    /// The addresses of a name, in the order in which to try them.
     pub(crate) async fn of(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(address) = name.parse() {
             return Ok(vec![address]);
@@ -91,13 +90,18 @@ impl Addresses {
         let found = async { lookup.wait_for(Option::is_some).await.ok().and_then(|it| it.clone()) };
         let found = match known.is_empty() {
             true => found.await,
-            false => timeout(PATIENCE, found).await.ok().flatten(),
+            false => timeout(LOOKUP_WAIT, found).await.ok().flatten(),
         };
         let mut addresses = match found {
             Some(Ok(addresses)) if !addresses.is_empty() => addresses,
             _ if !known.is_empty() => known,
             Some(Err((kind, why))) => return Err(io::Error::new(kind, why)),
-            _ => return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    "the host name has no address",
+                ));
+            }
         };
 
         let first = attempt % addresses.len();
@@ -105,8 +109,8 @@ impl Addresses {
         Ok(addresses)
     }
 
-    /// Counts an attempt, and looks the name up if that is not under way. Returns the addresses that
-    /// are known, how many attempts there were before, and what the lookup will tell.
+    /// Counts an attempt, and starts a lookup unless one is in progress. Returns the known addresses, the
+    /// number of earlier attempts, and the receiver of the lookup's result.
     fn begin(&self, text: &str) -> (Vec<IpAddr>, usize, watch::Receiver<Option<Found>>) {
         let mut names = self.names();
         let name = names.entry(text.to_owned()).or_default();
@@ -120,7 +124,7 @@ impl Addresses {
     }
 
     fn look_up(&self, text: &str) -> watch::Receiver<Option<Found>> {
-        let (told, lookup) = watch::channel(None);
+        let (sender, lookup) = watch::channel(None);
         let (all, text) = (self.clone(), text.to_owned());
         tokio::spawn(async move {
             let found = (all.lookup)(text.clone()).await;
@@ -132,7 +136,7 @@ impl Addresses {
             if let Ok(addresses) = &found {
                 name.found.clone_from(addresses);
             }
-            told.send_replace(Some(found));
+            sender.send_replace(Some(found));
         });
         lookup
     }
@@ -154,7 +158,7 @@ mod tests {
         IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, last))
     }
 
-    /// Only the first address was ever tried, as long as it accepted connections or was silent.
+    /// Only the first address was ever tried, as long as it accepted connections or did not answer.
     #[tokio::test]
     async fn each_attempt_begins_with_another_address() {
         let addresses = Addresses::with(|_| Box::pin(async { Ok(ALL.to_vec()) }));
@@ -168,7 +172,8 @@ mod tests {
         assert_eq!(addresses.of("127.0.0.3").await.unwrap(), [address(3)]);
     }
 
-    /// A lookup of 5 s began anew with each attempt, whose time it was, and was never used.
+    /// Each attempt started a new lookup, which took 5 s, longer than the attempt, so its result was never
+    /// used.
     #[tokio::test(start_paused = true)]
     async fn a_lookup_may_take_longer_than_an_attempt() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
@@ -181,12 +186,15 @@ mod tests {
         });
 
         let limit = Duration::from_secs(5);
-        assert!(timeout(limit, addresses.of("servers")).await.is_err(), "the first one");
-        assert!(timeout(limit, addresses.of("servers")).await.unwrap().is_ok(), "the second one");
+        assert!(timeout(limit, addresses.of("servers")).await.is_err(), "the first attempt");
+        assert!(
+            timeout(limit, addresses.of("servers")).await.unwrap().is_ok(),
+            "the second attempt"
+        );
         assert_eq!(LOOKUPS.load(Ordering::Relaxed), 1);
 
         let known = timeout(limit, addresses.of("servers")).await.unwrap();
-        assert!(known.is_ok(), "what was found last is tried while the next lookup lasts");
+        assert!(known.is_ok(), "the last result is tried during the next lookup");
         assert_eq!(LOOKUPS.load(Ordering::Relaxed), 2);
     }
 
@@ -208,7 +216,7 @@ mod tests {
         assert_eq!(addresses.of("servers").await.unwrap()[0], ALL[2], "from the last lookup");
     }
 
-    /// The runtime in which a lookup began may end before it does.
+    /// The runtime of a lookup may end before the lookup does.
     #[test]
     fn a_lookup_whose_runtime_has_ended_is_begun_again() {
         static LOOKUPS: AtomicUsize = AtomicUsize::new(0);

@@ -1,17 +1,18 @@
-//! The order of what a client is told.
+//! The order in which a client receives replies and events.
 
-/// A place in the order in which a client was told things: answers, events, and reconnects.
+/// A position in the order in which a client received replies, events and reconnects.
 ///
-/// Servers tell of a change before they answer anything that shows it. So an answer shows all that
-/// was told before it on the same connection, and whatever is told later may not be in it.
+/// Servers send the event of a change before any reply that shows the change. So a reply includes every
+/// change whose event arrived before it on the same connection, and may not include changes whose events
+/// arrive later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arrival(pub(crate) u64);
 
 impl Arrival {
-    /// Before everything.
+    /// The position before everything.
     pub const START: Self = Self(0);
 
-    /// The place right behind this one.
+    /// The position right after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::connect_string::{ConnectString, Host};
 use crate::default_acl::DefaultAcl;
 use crate::dial::{Dialer, Tried};
-use crate::driver::{Driven, Failures, drive};
+use crate::driver::{DrivenSession, Failures, drive};
 use crate::error::ConnectError;
 use crate::fault::FaultKind;
 use crate::identity::SessionIdentity;
@@ -22,7 +22,7 @@ use crate::service::Service;
 use crate::shared::Shared;
 
 impl Client {
-    /// Connects with the default options. Costs what [`ClientBuilder::connect`] does.
+    /// Connects with the default options. Costs the same as [`ClientBuilder::connect`].
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
@@ -47,15 +47,15 @@ impl Client {
 
 /// The options of a [`Client`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing happens before `connect`"]
+#[must_use = "a builder does nothing until `connect` is called"]
 pub struct ClientBuilder {
     config: Config,
     runtime: Arc<dyn Runtime>,
-    /// Whether the runtime speaks TLS.
+    /// Whether the runtime encrypts connections with TLS.
     encrypts: bool,
     connect_timeout: Duration,
     strict_servers: bool,
-    /// `None`: as the credentials suggest.
+    /// `None`: chosen by the credentials.
     acl: Option<DefaultAcl>,
     #[cfg(feature = "rehearsal")]
     rehearsal: Option<crate::rehearsal::Rehearsal>,
@@ -78,61 +78,61 @@ impl Default for ClientBuilder {
 
 impl ClientBuilder {
     lockkeeper_wire::setters! {
-        /// The session timeout to ask for: how long the servers keep a session that they do not hear
-        /// of. Servers clamp it, usually to 2 to 20 of their ticks (4 s to 40 s). Default: 15 s, with
-        /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing). Less than 1 ms
-        /// and more than 2,147,483,647 ms are refused when it connects.
+        /// The session timeout to request: how long the servers keep a session that they do not hear from.
+        /// Servers limit it, usually to between 2 and 20 of their ticks (4 s to 40 s). Default: 15 s, with
+        /// which locks survive an outage of more than 8 s; see [`Timing`](crate::Timing). Connecting fails if
+        /// it is less than 1 ms or more than 2,147,483,647 ms.
         pub fn session_timeout(self, timeout: Duration) => self.config.session_timeout = timeout;
 
-        /// What proves that the session is alive. Default: [`LeaseMode::Quorum`], which is right for
-        /// every service; [`LeaseMode::Direct`] only for a server that stands alone.
+        /// What proves that the session is alive. Default: [`LeaseMode::Quorum`], which is correct for every
+        /// service. Use [`LeaseMode::Direct`] only for a standalone server.
         pub fn lease(self, mode: LeaseMode) => self.config.lease = mode;
 
-        /// The servers' `tickTime`; a longer one shortens leases under [`LeaseMode::Quorum`], a
-        /// shorter one than the servers really have makes them unsafe. Default: 2 s.
+        /// The servers' `tickTime`. A longer value shortens leases under [`LeaseMode::Quorum`]; a value below
+        /// the real `tickTime` makes them unsafe. Default: 2 s.
         pub fn server_tick(self, tick: Duration) => self.config.server_tick = tick;
 
-        /// Whether reads never go back from one session to the next: servers that have not applied all
-        /// that an earlier session of this client has seen are passed over. When all are behind for longer
-        /// than a session can last, because they were wiped or restored, any is taken again, and
-        /// [`Status::rewinds`](crate::Status::rewinds) counts. Default: `false`, with which a new session
-        /// begins at the first server that answers.
+        /// Whether reads never go back from one session to the next: servers that have not applied everything
+        /// that an earlier session of this client has seen are skipped. When all servers have been behind for
+        /// longer than a session can last, because they were wiped or restored, any server is accepted again,
+        /// and [`Status::rewinds`](crate::Status::rewinds) increases. Default: `false`: a new session starts
+        /// at the first server that answers.
         pub fn reads_go_forward(self, wanted: bool) => self.config.reads_go_forward = wanted;
 
-        /// The largest message to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575. A read
-        /// whose answer is longer fails: see [`Error::answer_too_long`](crate::Error::answer_too_long).
+        /// The largest message to send or accept, in bytes (`jute.maxbuffer`). Default: 1,048,575. A read
+        /// with a longer reply fails: see [`Error::answer_too_long`](crate::Error::answer_too_long).
         pub fn max_frame(self, bytes: usize) => self.config.max_frame = bytes;
     }
 
-    /// Shows `user:password` by the scheme `digest` to every server. On the wire the password is
-    /// in the clear.
+    /// Authenticates with `user:password` and the scheme `digest` at every server. Without TLS, the password
+    /// is sent in clear text.
     pub fn digest(self, user: &str, password: &str) -> Self {
         self.credentials("digest", format!("{user}:{password}"))
     }
 
     lockkeeper_wire::setters! {
-        /// Shows credentials of any scheme to every server.
+        /// Authenticates with credentials of any scheme at every server.
         pub fn credentials(self, scheme: &str, secret: impl Into<Bytes>) =>
             self.config.credentials.push(Credentials { scheme: scheme.into(), secret: secret.into() });
 
-        /// The access control list of the znodes that the client creates: the places in a queue, what
-        /// is missing above them, and what is beside them. Default: [`DefaultAcl::Creator`] with
-        /// credentials of the scheme `digest`, else [`DefaultAcl::Open`].
+        /// The access control list of the znodes that the client creates: contenders in a queue, missing
+        /// parents, and auxiliary znodes. Default: [`DefaultAcl::Creator`] if there are credentials of the
+        /// scheme `digest`, otherwise [`DefaultAcl::Open`].
         pub fn default_acl(self, acl: DefaultAcl) => self.acl = Some(acl);
 
-        /// How long the first connection may take, also if that is longer than the session timeout.
-        /// Default: 10 s.
+        /// The time limit of the first connection, which may be longer than the session timeout. Default: 10
+        /// s.
         pub fn connect_timeout(self, timeout: Duration) => self.connect_timeout = timeout;
 
-        /// Whether no lock is granted before a majority of the servers that the connection string names has
-        /// been seen to be one service; see [`Client::prove_one_service`]. With the default, `false`, servers
-        /// that cannot be reached are passed over with a warning. With both, servers that are seen to be
-        /// different services are an error.
+        /// Whether to grant a lock only after a majority of the servers in the connection string have been
+        /// shown to be one service; see [`Client::prove_one_service`]. With the default, `false`, unreachable
+        /// servers are skipped with a warning. In both cases, servers that turn out to be different services
+        /// are an error.
         pub fn strict_servers(self, wanted: bool) => self.strict_servers = wanted;
     }
 
-    /// Speaks TLS with every server that is not a socket on this machine, whether the connection
-    /// string begins with `tls://` or not.
+    /// Uses TLS with every server except Unix sockets, whether or not the connection string begins with
+    /// `tls://`.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: crate::tls::Tls) -> Self {
         self.runtime = Arc::new(crate::tls::Encrypted::new(tls));
@@ -141,34 +141,35 @@ impl ClientBuilder {
     }
 
     lockkeeper_wire::setters! {
-        /// Lets a test make the client suffer; see [`Rehearsal`](crate::Rehearsal).
+        /// Lets a test inject faults into the client; see [`Rehearsal`](crate::Rehearsal).
         #[cfg(feature = "rehearsal")]
         pub fn rehearsal(self, rehearsal: &crate::rehearsal::Rehearsal) =>
             self.rehearsal = Some(rehearsal.clone());
 
-        /// Replaces the clock, the network, identifiers and tasks: for simulations.
+        /// Replaces the clock, the network, the source of identifiers and the spawning of tasks. For
+        /// simulations.
         #[doc(hidden)]
         pub fn runtime(self, runtime: Arc<dyn Runtime>) => self.runtime = runtime;
     }
 
-    /// Connects to one of the servers and starts a session. A task of the current tokio runtime
-    /// then keeps the session alive until the last clone of the client has gone. When that runtime ends
-    /// before, the client is closed: whatever is asked of it fails, and the servers end the session after its
-    /// timeout. Other runtimes may use the client too, and may end. Costs a connection and one round trip for
-    /// each server that is tried.
+    /// Connects to one of the servers and starts a session. A task of the current tokio runtime then keeps
+    /// the session alive until the last clone of the client is dropped. When that runtime ends first, the
+    /// client is closed: all its requests fail, and the servers expire the session after its timeout. Other
+    /// runtimes may use the client too, and may end. Costs a connection and one round trip for each server
+    /// that is tried.
     ///
     /// # Errors
-    /// If the connection string is malformed, an option is out of its range, no server accepts a session
-    /// within the connect timeout (the error tells why of each), or the granted session timeout is too short
-    /// for a lease. At once, if what answers is nowhere a ZooKeeper server, or none that trusts and is
-    /// trusted. Also if a server refuses the credentials before this returns; a later refusal closes the
-    /// client.
+    /// If the connection string is malformed, an option is out of range, no server accepts a session within
+    /// the connect timeout (the error gives the reason for each server), or the granted session timeout is
+    /// too short for a lease. Fails at once if none of the servers speaks the ZooKeeper protocol, or if no
+    /// server and client trust each other's certificates. Also fails if a server refuses the credentials
+    /// before this method returns; a later refusal closes the client.
     ///
     /// # Session loss
-    /// The client starts the next session by itself; see [`Client`].
+    /// The client starts the next session automatically; see [`Client`].
     ///
     /// # Cancel safety
-    /// Safe: nothing is left running.
+    /// Safe: no task or connection is left.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
@@ -179,15 +180,15 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Makes a client as [`ClientBuilder::connect`] does, but returns without waiting for a server. For
-    /// programs that have something to do without servers, such as following a value whose last known good
-    /// state is on disk. Requests wait for the first connection, each for a session timeout at most
-    /// ([`Client::reachable`] waits for longer). [`Client::status`] shows whether there is a connection.
+    /// Creates a client like [`ClientBuilder::connect`], but returns without waiting for a server. For
+    /// programs that are useful without servers, for example because they keep the last known value on disk.
+    /// Requests wait for the first connection, each for at most a session timeout ([`Client::reachable`]
+    /// waits for longer). [`Client::status`] shows whether the client is connected.
     ///
     /// # Errors
-    /// If the connection string is malformed or asks for TLS without roots to trust, or an option is
-    /// out of its range. The other failures of [`ClientBuilder::connect`] show later: refused credentials
-    /// close the client, and no lock is granted with a session timeout that is too short for a lease.
+    /// If the connection string is malformed or asks for TLS without trusted roots, or an option is out of
+    /// range. The other failures of [`ClientBuilder::connect`] show up later: refused credentials close the
+    /// client, and no lock is granted if the session timeout is too short for a lease.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
@@ -195,20 +196,20 @@ impl ClientBuilder {
         Ok(self.begin(servers)?.0)
     }
 
-    /// Ends a session that another process has left behind, and with it all its ephemeral nodes.
-    /// To be called when that process is certain not to act on its locks any more.
+    /// Ends a session that another process has left behind, including all its ephemeral nodes. Call it only
+    /// when that process certainly no longer acts on its locks.
     ///
-    /// It takes as long as the first connection may take, and no longer than the session timeout:
-    /// the session has expired by then. Costs a connection and two round trips.
+    /// Takes at most the connect timeout, and at most the session timeout, after which the session has
+    /// expired anyway. Costs a connection and two round trips.
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
     ///
     /// # Session loss
-    /// Is what it is for: if the session is over already, this succeeds.
+    /// Succeeds if the session has already ended.
     ///
     /// # Cancel safety
-    /// The closing goes on in the background.
+    /// The session continues to be closed in the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.
@@ -234,18 +235,18 @@ impl ClientBuilder {
         Err(no_session(tried))
     }
 
-    /// Asks one server a four-letter word, such as `srvr`, over a connection of the kind that the
-    /// client would have: encrypted, or the socket of this machine. Servers answer only what they
-    /// are configured to. Costs a connection and one round trip.
+    /// Sends a four-letter word, such as `srvr`, to one server and returns the reply. The connection is of
+    /// the same kind as the client's: encrypted, or a Unix socket. Servers answer only the words that they
+    /// are configured for. Costs a connection and one round trip.
     ///
     /// # Errors
-    /// If there is no connection, or it breaks.
+    /// If the connection fails or breaks.
     ///
     /// # Session loss
-    /// Has no effect: no session is needed.
+    /// No effect: no session is needed.
     ///
     /// # Cancel safety
-    /// Safe. There is no time limit: a server that is not one may keep the connection open.
+    /// Safe. There is no time limit: a peer that is not a ZooKeeper server may keep the connection open.
     pub async fn ask_word(&self, host: &Host, word: &str) -> io::Result<String> {
         ask(self.runtime.connect(host, None).await?.into_stream(), word).await
     }
@@ -256,7 +257,7 @@ impl ClientBuilder {
         self.begin_in(&self.runtime, servers)
     }
 
-    /// The same, with what a rehearsal may do to it.
+    /// Starts a new session, in which a rehearsal may inject faults.
     #[cfg(feature = "rehearsal")]
     fn begin(&self, servers: &str) -> Result<(Client, watch::Receiver<Tried>), ConnectError> {
         let Some(rehearsal) = &self.rehearsal else { return self.begin_in(&self.runtime, servers) };
@@ -285,33 +286,33 @@ impl ClientBuilder {
         Ok(servers)
     }
 
-    /// Refuses what no session could be had with. Not what servers clamp, or refuse with a reason.
+    /// Rejects values with which no session is possible. Not values that servers limit, or refuse with a
+    /// reason.
     fn check_ranges(&self) -> Result<(), ConnectError> {
         let Config { session_timeout, server_tick, max_frame, .. } = &self.config;
         let refused =
             |option, value: String, range| Err(ConnectError::OutOfRange { option, value, range });
 
-        if !(1..=MOST_MS).contains(&session_timeout.as_millis()) {
+        if !(1..=MAX_TIMEOUT_MS).contains(&session_timeout.as_millis()) {
             let range =
-                "1 ms to 2147483647 ms; servers grant 2 to 20 of their ticks, mostly 4 s to 40 s";
+                "1 ms to 2147483647 ms; servers grant 2 to 20 of their ticks, usually 4 s to 40 s";
             return refused("session timeout", format!("{session_timeout:?}"), range);
         }
 
-        if !(1..=MOST_MS).contains(&server_tick.as_millis()) {
-            let range = "1 ms to 2147483647 ms; it is the tickTime of the servers, mostly 2 s";
+        if !(1..=MAX_TIMEOUT_MS).contains(&server_tick.as_millis()) {
+            let range = "1 ms to 2147483647 ms; it is the servers' tickTime, usually 2 s";
             return refused("servers' tick", format!("{server_tick:?}"), range);
         }
 
-        if *max_frame < LEAST_FRAME {
-            let range =
-                "1024 bytes or more; it is the jute.maxbuffer of the servers, mostly 1048575";
+        if *max_frame < MIN_FRAME {
+            let range = "1024 bytes or more; it is the servers' jute.maxbuffer, usually 1048575";
             return refused("largest frame", format!("{max_frame} bytes"), range);
         }
         Ok(())
     }
 
     fn chosen_acl(&self) -> DefaultAcl {
-        // A certificate is no sign: hosts that share a lock have one each.
+        // A client certificate is not considered: hosts that share a lock usually have one each.
         let has_digest = || self.config.credentials.iter().any(|shown| shown.scheme == "digest");
         let usual = || if has_digest() { DefaultAcl::Creator } else { DefaultAcl::Open };
         self.acl.clone().unwrap_or_else(usual)
@@ -334,27 +335,27 @@ impl ClientBuilder {
         let acl = self.chosen_acl();
         let client = Client::new(Arc::clone(&shared), servers.chroot, &acl, service);
         let runtime = Arc::clone(shared.runtime());
-        runtime.spawn(Box::pin(drive(Driven(shared), dialer, failures)));
+        runtime.spawn(Box::pin(drive(DrivenSession(shared), dialer, failures)));
         (client, failed)
     }
 }
 
-/// The longest time that the protocol has room for, in milliseconds.
-const MOST_MS: u128 = i32::MAX as u128;
+/// The longest timeout that the protocol can express, in milliseconds.
+const MAX_TIMEOUT_MS: u128 = i32::MAX as u128;
 
-/// With less, not even the requests of a lock have room.
-const LEAST_FRAME: usize = 1024;
+/// A smaller frame cannot hold the requests of a lock.
+const MIN_FRAME: usize = 1024;
 
-/// More than any answer to a word has.
-const LONGEST_ANSWER: u64 = 256 * 1024;
+/// More than the reply to any four-letter word, in bytes.
+const MAX_WORD_REPLY: u64 = 256 * 1024;
 
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
 
     let mut answer = Vec::new();
-    match stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await {
-        // Servers close encrypted connections without a farewell.
+    match stream.take(MAX_WORD_REPLY).read_to_end(&mut answer).await {
+        // Servers close encrypted connections without a `close_notify`.
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
         _ => {}
     }
@@ -367,7 +368,7 @@ async fn first_connection(
     timeout: Duration,
 ) -> Result<(), ConnectError> {
     let mut status = client.status();
-    // Not `Unreachable`: a session timeout without a server is no reason to wait for less than was asked for.
+    // Does not stop at `Unreachable`: the session timeout may be shorter than the requested connect timeout.
     let decided =
         status.wait_for(|status| matches!(status.contact, Contact::Connected | Contact::Closed));
 
@@ -382,7 +383,7 @@ async fn first_connection(
     let tried = tried.borrow_and_update().clone();
     match contact {
         Contact::Connected => Ok(()),
-        // Nothing but refused credentials closes a client that has not been handed out.
+        // A client that has not been returned yet is closed only by refused credentials.
         Contact::Closed => Err(ConnectError::AuthFailed),
         _ => Err(no_session(tried)),
     }
@@ -390,13 +391,13 @@ async fn first_connection(
 
 fn no_session(tried: Tried) -> ConnectError {
     match tried.hopeless {
-        Some(FaultKind::Foreign) => ConnectError::NotZooKeeper(tried.reasons),
-        Some(FaultKind::Distrust) => ConnectError::Untrusted(tried.reasons),
+        Some(FaultKind::NotZooKeeper) => ConnectError::NotZooKeeper(tried.reasons),
+        Some(FaultKind::Untrusted) => ConnectError::Untrusted(tried.reasons),
         _ => ConnectError::Unreachable(tried.reasons),
     }
 }
 
-/// Refuses a session timeout in which a lease has no room.
+/// Rejects a session timeout that is too short for a lease.
 fn lease_fits(client: &Client) -> Result<(), ConnectError> {
     let timing = client.timing();
     if timing.is_enough() {
@@ -413,8 +414,7 @@ fn lease_fits(client: &Client) -> Result<(), ConnectError> {
 mod tests {
     use super::*;
 
-    /// A session timeout of nothing was asked for all the same, and the client told of servers that
-    /// could not be reached.
+    /// Symptom: a session timeout of zero was requested anyway, and the client reported unreachable servers.
     #[test]
     fn what_no_session_could_be_had_with_is_refused() {
         let ms = Duration::from_millis;
@@ -425,15 +425,15 @@ mod tests {
         for timeout in [Duration::ZERO, Duration::from_micros(900), ms(1 << 31), Duration::MAX] {
             let message = refused(ClientBuilder::default().session_timeout(timeout));
             assert!(
-                message.starts_with(&format!("the session timeout is {timeout:?}, ")),
+                message.starts_with(&format!("the session timeout is {timeout:?}; ")),
                 "{message}"
             );
             assert!(message.contains("4 s to 40 s"), "{message}");
         }
         let tick = refused(ClientBuilder::default().server_tick(Duration::ZERO));
-        assert!(tick.contains("servers' tick is 0ns, and can be 1 ms to"), "{tick}");
+        assert!(tick.contains("servers' tick is 0ns; it must be 1 ms to"), "{tick}");
         let frame = refused(ClientBuilder::default().max_frame(0));
-        assert!(frame.contains("largest frame is 0 bytes, and can be 1024"), "{frame}");
+        assert!(frame.contains("largest frame is 0 bytes; it must be 1024"), "{frame}");
         for timeout in [ms(1), ms((1 << 31) - 1)] {
             let builder = ClientBuilder::default().session_timeout(timeout);
             assert_eq!(builder.check_ranges(), Ok(()), "{timeout:?}");

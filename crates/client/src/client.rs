@@ -31,32 +31,32 @@ use crate::shared::{Answer, Shared, WatchSink};
 use crate::status::{HoldState, Status};
 use crate::watcher::{WatchStream, Watcher, strip_chroot};
 
-/// What a create made.
+/// The result of a create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// The node, with the number of a sequential one.
+    /// The path of the node, with the sequence number if it is sequential.
     pub path: ZnodePath,
-    /// Its stat.
+    /// The stat of the node.
     pub stat: Stat,
 }
 
-/// The names of a node's children, in no order, and the [`Stat`] of the node.
+/// The names of a node's children, in arbitrary order, and the [`Stat`] of the node.
 pub type Listing = (Vec<String>, Stat);
 
 /// A session with a ZooKeeper service. Cheap to clone; all clones share the session.
 ///
-/// Requests are queued for sending when a method is called, in that order, and answered in that
-/// order: see [`Reply`]. Without a connection they wait for one, for a session timeout at most. So a program
-/// that repeats what failed makes one attempt in a session timeout while the servers are away;
-/// [`Client::reachable`] waits until they are back.
+/// A method call queues its request for sending. Requests are sent and answered in the order of the calls:
+/// see [`Reply`]. Without a connection they wait for one, for at most a session timeout. So while the servers
+/// are unreachable, a program that repeats failed requests makes one attempt per session timeout;
+/// [`Client::reachable`] waits until a server is reachable again.
 ///
-/// When the session has expired, a new one is started by itself: the client goes on, but nothing
-/// that belonged to the old session (ephemeral nodes, watches, locks) does. When the last clone is
-/// dropped, the session is closed in the background; use [`Client::close`] to wait for that.
+/// When the session has expired, a new one is started automatically. The client remains usable, but
+/// everything that belonged to the old session (ephemeral nodes, watches, locks) is lost. When the last clone
+/// is dropped, the session is closed in the background; use [`Client::close`] to wait for that.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
-    /// What [`DefaultAcl::entries`] says, unless that is that everyone may do everything.
+    /// The list from [`DefaultAcl::entries`]; `None` if it gives everyone all permissions.
     acl: Option<Arc<[Acl]>>,
 }
 
@@ -66,14 +66,14 @@ struct Inner {
     service: Service,
 }
 
-/// Its session, and whether it is connected.
+/// Shows the session, and whether it is connected.
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Client(session {}, {:?})", self.session_id(), self.contact())
     }
 }
 
-/// A client whose session it does not keep from being closed.
+/// A reference to a client that does not keep its session open.
 #[derive(Debug)]
 pub(crate) struct WeakClient(Weak<Inner>);
 
@@ -89,7 +89,7 @@ impl Drop for Inner {
     }
 }
 
-/// The version in a request, and what stands for any.
+/// The version to send; `None` becomes -1, which matches any version.
 pub(crate) fn or_any(version: Option<i32>) -> i32 {
     version.unwrap_or(-1)
 }
@@ -112,30 +112,29 @@ impl Client {
         &self.inner.shared
     }
 
-    /// What is known of the service that the servers are.
+    /// What is known about whether the servers are one service.
     pub(crate) fn service(&self) -> &Service {
         &self.inner.service
     }
 
     // ----- the session ------------------------------------------------------------------------
 
-    /// How the client stands with its servers, now and with every change.
+    /// The state of the connection and the session, updated with every change.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.inner.shared.status()
     }
 
-    /// Whether there is a connection: the present [`Status::contact`], for less than a receiver
-    /// costs.
+    /// The current [`Status::contact`], without the cost of a receiver.
     pub fn contact(&self) -> Contact {
         self.inner.shared.contact()
     }
 
-    /// Waits until a server has the session, and returns whether one has: `false` if the client is closed, which
-    /// ends the wait too. For programs that have no use for errors while servers are away. Returns at once while
-    /// there is a connection. Makes no request.
+    /// Waits until a server has the session. Returns `false` if the client is closed, which also ends the
+    /// wait. For programs that do not need errors while servers are unreachable. Returns immediately while
+    /// the client is connected. Makes no request.
     ///
     /// # Session loss
-    /// Goes on until the next session has a connection.
+    /// Waits until the next session has a connection.
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -146,180 +145,180 @@ impl Client {
         decided.is_ok_and(|status| status.contact == Contact::Connected)
     }
 
-    /// Whether it is closed: by this program, which may not be done yet ([`Client::close`]); as the runtime in
-    /// which it was connected has ended; or after a server refused its credentials. Every request fails from
-    /// then on.
+    /// Whether the client is closed: the program closes or has closed it ([`Client::close`]), the runtime in
+    /// which it was connected has ended, or a server has refused its credentials. Every further request
+    /// fails.
     pub fn is_closed(&self) -> bool {
-        self.inner.shared.look(Session::is_closing)
+        self.inner.shared.read(Session::is_closing)
     }
 
-    /// The tokio runtime in which the client was connected, and which serves its connection. What goes on
-    /// by itself as long as the client does belongs there: another runtime, such as that of a caller, may
-    /// end earlier, or stand still.
+    /// The tokio runtime in which the client was connected, and which drives its connection. Spawn background
+    /// tasks that must live as long as the client there: another runtime, such as that of a caller, may end
+    /// or block earlier.
     pub fn tokio_runtime(&self) -> &tokio::runtime::Handle {
-        self.inner.shared.home()
+        self.inner.shared.tokio_runtime()
     }
 
-    /// Waits for a future on a thread of a program without async, and returns its output:
-    /// `client.wait(lock.acquire())`. The future runs on this thread. Its timers and tasks are those of the
-    /// runtime in which the client was connected, which has to run on another thread: that of
+    /// Waits for a future on a thread outside async code, and returns its output:
+    /// `client.wait(lock.acquire())`. The future runs on this thread. Its timers and tasks belong to the
+    /// runtime in which the client was connected, which must run on another thread, as that of
     /// `lockkeeper::blocking::Client` does.
     ///
     /// # Panics
-    /// In async code, where `.await` is used instead. A thread that waited here could not run its other tasks,
-    /// one of which may have what is waited for. And if the runtime in which the client was connected has ended.
+    /// In async code; use `.await` there. A thread that blocks here could not run its other tasks, and the
+    /// future may depend on one of them. Also if the runtime in which the client was connected has ended.
     #[track_caller]
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
         self.tokio_runtime().block_on(future)
     }
 
-    /// The session, or [`SessionId::NONE`] while there is none.
+    /// The session id, or [`SessionId::NONE`] if there is no session.
     pub fn session_id(&self) -> SessionId {
-        self.inner.shared.look(|session| session.id())
+        self.inner.shared.read(|session| session.id())
     }
 
-    /// The last transaction that a server is known to have applied, by the answers of this session;
-    /// 0 before the first one. Other servers of an ensemble may be ahead: after [`Client::sync`],
-    /// it is no smaller than any transaction from before the call.
+    /// The last transaction that a server is known to have applied, according to the replies of this session;
+    /// 0 before the first one. Other servers of an ensemble may be ahead: after [`Client::sync`], the value
+    /// is no smaller than any transaction from before the call.
     pub fn last_zxid(&self) -> Zxid {
-        self.inner.shared.look(|session| session.last_zxid())
+        self.inner.shared.read(|session| session.last_zxid())
     }
 
-    /// The last transaction that any session of this client has seen, since servers last lost their
-    /// data as [`Status::rewinds`] counts it.
+    /// The newest transaction that any session of this client has seen, since servers last lost data; see
+    /// [`Status::rewinds`].
     #[doc(hidden)]
     pub fn newest_zxid(&self) -> Zxid {
-        self.inner.shared.look(|session| session.newest_zxid())
+        self.inner.shared.read(|session| session.newest_zxid())
     }
 
-    /// What another process needs to end the session; `None` while there is none.
+    /// The identity with which another process can end the session; `None` if there is no session.
     pub fn session_identity(&self) -> Option<SessionIdentity> {
-        self.inner.shared.look(|session| {
+        self.inner.shared.read(|session| {
             let (id, timeout) = (session.id(), session.timeout());
             let password = session.password().clone();
             (id != SessionId::NONE).then_some(SessionIdentity { id, password, timeout })
         })
     }
 
-    /// Whether both are clones of one client.
+    /// Whether both are clones of the same client.
     pub fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// The session timeout that was negotiated.
+    /// The negotiated session timeout.
     pub fn session_timeout(&self) -> Duration {
-        self.inner.shared.look(|session| session.timeout())
+        self.inner.shared.read(|session| session.timeout())
     }
 
-    /// Until when no server can have expired the session; see
+    /// The lease: the time until which no server can have expired the session; see
     /// [`LeaseMode`](crate::LeaseMode).
     pub fn lease(&self) -> LeaseState {
         self.inner.shared.lease()
     }
 
-    /// How the session timeout that the servers granted is divided: the lease that a proof of life
-    /// gives, how often it is renewed, and the longest outage that takes no lock away.
+    /// How the granted session timeout is divided: the length of a lease, how often it is renewed, and the
+    /// longest outage that does not cost a lock.
     pub fn timing(&self) -> Timing {
-        self.inner.shared.look(Session::timing)
+        self.inner.shared.read(Session::timing)
     }
 
-    /// The largest message that it sends or takes, in bytes.
+    /// The largest message that the client sends or accepts, in bytes.
     pub fn max_frame(&self) -> usize {
-        self.inner.shared.look(|session| session.config().max_frame)
+        self.inner.shared.read(|session| session.config().max_frame)
     }
 
-    /// The clock that leases are measured by.
+    /// The clock of leases and deadlines.
     pub fn clock(&self) -> Clock {
         Clock
     }
 
-    /// The time now, by that clock.
+    /// The current time by [`Client::clock`].
     pub fn now(&self) -> Instant {
         self.inner.shared.now()
     }
 
-    /// An identifier that nobody else has, for names: at random, but in simulations.
+    /// A unique identifier for names. Random, except in simulations.
     #[doc(hidden)]
     pub fn unique_id(&self) -> Uuid {
         self.inner.shared.unique_id()
     }
 
-    /// Whether what is asked for now, on this thread, is bound to a hold of this client; see
+    /// Whether requests that this thread makes now are bound to a hold of this client; see
     /// [`bound_to`](crate::bound_to).
     pub fn is_bound(&self) -> bool {
-        !crate::binding::holds_of(self.inner.shared.address()).is_empty()
+        !crate::binding::holds_of(self.inner.shared.local_id()).is_empty()
     }
 
-    /// The path below which all paths of this client are.
+    /// The chroot: all paths of this client are below it.
     pub fn chroot(&self) -> &ZnodePath {
         &self.inner.chroot
     }
 
-    /// Whether the servers keep their quotas and configuration there. What is `/zookeeper` below a chroot is not.
+    /// Whether servers keep quotas and configuration at this path. A `/zookeeper` below a chroot does not
+    /// count.
     #[doc(hidden)]
     pub fn is_servers_own(&self, path: &ZnodePath) -> bool {
         path.below(self.chroot()).is_reserved()
     }
 
-    /// Whether a program can have what is below the path to itself: not below the root of the whole tree, nor in
-    /// what the servers keep.
+    /// Whether a program can own everything below this path. False for the root of the whole tree and for the
+    /// servers' own paths.
     #[doc(hidden)]
     pub fn is_own_base(&self, path: &ZnodePath) -> bool {
         !path.below(self.chroot()).is_root() && !self.is_servers_own(path)
     }
 
-    /// The same client, which creates znodes with another access control list unless a request
-    /// names one.
+    /// The same client with a different default access control list for new znodes.
     #[must_use]
     pub fn with_default_acl(&self, acl: &DefaultAcl) -> Self {
         Self { inner: Arc::clone(&self.inner), acl: acl.to_shared() }
     }
 
-    /// The access control list of the znodes that it creates, unless a request names another.
+    /// The access control list of znodes that the client creates, unless a request specifies another one.
     pub fn default_acl(&self) -> Vec<Acl> {
         self.acl.as_deref().map_or_else(Acl::open, <[Acl]>::to_vec)
     }
 
-    /// Whether everyone may do everything with the znodes that it creates.
+    /// Whether everyone has all permissions on the znodes that the client creates.
     pub fn creates_open(&self) -> bool {
         self.acl.is_none()
     }
 
-    /// Ends the session: waits until everything that must be deleted is, then closes it. Costs one
-    /// round trip after these deletions. Without a server it takes a session timeout at most, after which
-    /// the session expires by itself.
+    /// Ends the session: waits until everything that must be deleted is deleted, then closes the session.
+    /// Costs one round trip after these deletes. While no server is reachable, it takes at most a session
+    /// timeout, after which the session expires by itself.
     ///
-    /// Locks that are held are lost, and their guards say so; to wait until they have been given back,
-    /// see [`Client::close_when_released`].
+    /// Held locks are lost, and their guards report it. To wait until they have been released, use
+    /// [`Client::close_when_released`].
     ///
     /// # Session loss
-    /// Ends the wait: there is nothing left to close.
+    /// Ends the wait: there is no session left to close.
     ///
     /// # Cancel safety
-    /// The closing goes on in the background.
+    /// The session continues to be closed in the background.
     pub async fn close(&self) {
         self.inner.shared.close();
         let mut status = self.status();
-        // It is closed too when the driver's runtime has ended.
+        // Also closed when the driver's runtime has ended.
         let _ = status.wait_for(|status| status.contact == Contact::Closed).await;
     }
 
-    /// Waits until nothing is held any more, and then ends the session as [`Client::close`] does.
-    /// Nothing is held when the last guard of a lock and the last [`Hold`] have been released or
-    /// dropped. A lock that lingers is held until its node is given up. A task that waits for a lock
-    /// holds nothing: if it gets the lock in time, this method waits for it too, and otherwise its
-    /// acquire fails because the client was closed. Call this when no task acquires locks any more. Makes
-    /// no request while something is held; then it costs what [`Client::close`] does. With a client that is
-    /// closed, or is closed meanwhile, it waits only for the end of that.
+    /// Waits until nothing is held any more, and then ends the session like [`Client::close`]. Nothing is
+    /// held when the last guard of a lock and the last [`Hold`] have been released or dropped. A lock that
+    /// lingers is held until its node is deleted. A task that waits for a lock does not hold it: if it gets
+    /// the lock in time, this method waits for it too; otherwise its acquire fails because the client was
+    /// closed. Call this when no task acquires locks any more. Makes no request while something is held; then
+    /// it costs what [`Client::close`] does. If the client is already closed, or another task closes it, this
+    /// method only waits for the end of the session.
     ///
     /// # Errors
-    /// If something is held when `timeout` has passed. The client is not closed then, and goes on.
+    /// If something is still held after `timeout`. The client then stays open.
     ///
     /// # Session loss
-    /// The locks are lost, and count as held until their guards are dropped.
+    /// The locks are lost, but count as held until their guards are dropped.
     ///
     /// # Cancel safety
-    /// Safe as long as something is held; then as [`Client::close`].
+    /// Safe while something is held; afterwards as [`Client::close`].
     pub async fn close_when_released(&self, timeout: Duration) -> Result<(), StillHeld> {
         let shared = &self.inner.shared;
         let released = async {
@@ -335,24 +334,23 @@ impl Client {
         Ok(())
     }
 
-    /// Shows credentials to this and every later server. On the wire they are in the clear.
+    /// Authenticates at this and every later server. Without TLS, credentials are sent in clear text.
     pub fn authenticate(&self, scheme: &str, secret: impl Into<Bytes>) {
         let credentials = Credentials { scheme: scheme.into(), secret: secret.into() };
         self.inner.shared.authenticate(credentials);
     }
 
-    /// Has the session prove again and again that the node exists, once in each
-    /// [renewal interval](Timing::renewal_interval); that moves [`Client::lease`] under
-    /// [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Costs one committed write each time, for
-    /// all holds of the session together, and one read beside it for each node whose name is
-    /// [used again](NameUse::Again).
+    /// Makes the session prove that the node exists, once per [renewal interval](Timing::renewal_interval).
+    /// The proof also extends [`Client::lease`] under [`LeaseMode::Quorum`](crate::LeaseMode::Quorum). Each
+    /// time it costs one committed write for all holds of the session together, and one additional read for
+    /// each node whose name is [reused](NameUse::Reused).
     pub fn hold(&self, path: &ZnodePath, name: NameUse) -> Hold {
         let id = self.inner.shared.hold(path.below(&self.inner.chroot), name);
         Hold::new(Arc::clone(&self.inner.shared), id)
     }
 
-    /// Holds a node as [`Client::hold`] does, if at least `left` is left of the session's lease.
-    /// Returns the state of both at the same moment.
+    /// Holds a node like [`Client::hold`], if at least `left` of the session's lease remains. Returns the
+    /// state of both at the same moment.
     pub fn hold_if_left(
         &self,
         path: &ZnodePath,
@@ -364,9 +362,9 @@ impl Client {
         (id.map(|id| Hold::new(Arc::clone(shared), id)), state)
     }
 
-    /// After what time a committed write shows that the session lives for `left` more: zero, unless what was
-    /// heard of the servers has still to reach their leader. `None` if nothing that was heard is recent
-    /// enough, as after this program stood still: a request has to be answered first.
+    /// After what time a committed write shows that the session lives for `left` more: zero, unless the
+    /// latest replies have yet to be reported to the servers' leader. `None` if no reply is recent enough,
+    /// for example after this program was paused: another request must be answered first.
     pub fn time_to_proof(&self, left: Duration) -> Option<Duration> {
         self.inner.shared.time_to_proof(left)
     }
@@ -375,35 +373,34 @@ impl Client {
         self.inner.shared.found_missing(hold);
     }
 
-    /// Deletes something before the session ends, over as many connections as it takes. Needs no
-    /// runtime, so that it can be called from `Drop`.
+    /// Deletes a node before the session ends, over any number of connections. Does not need a runtime, so it
+    /// can be called from `Drop`.
     pub fn clean_up(&self, target: Cleanup) {
         self.inner.shared.clean_up(self.full_target(target));
     }
 
-    /// [`Client::clean_up`], with a reply when the deletion is certain. Dropping the reply does not
-    /// stop it; nor does its error if no server could be reached for a session timeout, after which
-    /// nobody is told any more.
+    /// Like [`Client::clean_up`], with a reply when the delete is certain. Dropping the reply does not cancel
+    /// the delete. The reply fails if no server is reachable for a session timeout; the delete then continues
+    /// without a report.
     pub fn clean_up_confirmed(&self, target: Cleanup) -> Reply<()> {
         let path = target.path().clone();
         let receiver = self.inner.shared.clean_up_confirmed(self.full_target(target));
         self.cleaned_up(path, receiver)
     }
 
-    /// Ends a hold of this client, and deletes something as [`Client::clean_up_confirmed`] does if
-    /// the lease is still that of `session`. If not, nothing is sent and there is no answer: the
-    /// ephemeral nodes of that session go with it, and anything else stays. Returns the state of the
-    /// hold at that moment.
+    /// Ends a hold of this client, and deletes a node like [`Client::clean_up_confirmed`] if the lease still
+    /// belongs to `session`. Otherwise nothing is sent and there is no reply: the ephemeral nodes of that
+    /// session are deleted with it, and other nodes stay. Returns the state of the hold at that moment.
     ///
     /// # Panics
-    /// In debug builds, if it is another client's hold.
+    /// In debug builds, if the hold belongs to another client.
     pub fn clean_up_held(
         &self,
         hold: Hold,
         session: SessionId,
         target: Cleanup,
     ) -> (HoldState, Option<Reply<()>>) {
-        debug_assert!(hold.is_of(&self.inner.shared), "the hold is another client's");
+        debug_assert!(hold.is_of(&self.inner.shared), "the hold belongs to another client");
         let path = target.path().clone();
         let (state, receiver) = hold.clean_up(session, self.full_target(target));
         (state, receiver.map(|receiver| self.cleaned_up(path, receiver)))
@@ -425,8 +422,8 @@ impl Client {
         self.create_with_acl(path, data, mode, self.default_acl())
     }
 
-    /// Creates a node with an access control list. The modes with a time to live need
-    /// [`Client::create_ttl`] and are answered with an error here.
+    /// Creates a node with an access control list. Modes with a time to live fail here; use
+    /// [`Client::create_ttl`].
     pub fn create_with_acl(
         &self,
         path: &ZnodePath,
@@ -442,17 +439,16 @@ impl Client {
         self.send(path, request, read_created)
     }
 
-    /// Creates a node as [`Client::create`] does, in the place of one beside it, and lists their
-    /// parent right behind it, as [`Client::children`] does.
+    /// Creates a node like [`Client::create`], replacing a sibling, and lists their parent right behind it,
+    /// like [`Client::children`].
     ///
-    /// A node is replaced if its deletion was the last request of this client, with a
-    /// [`Cleanup::Node`], and has not been transmitted. Deletion and creation are then one
-    /// transaction. The times in the [`Stat`] are 0, because Apache ZooKeeper does not send them. If
-    /// the deletion is refused, the create fails with a retryable error. If there is no such
-    /// deletion, the node is created all the same.
+    /// A node is replaced if its delete was the last request of this client, with a [`Cleanup::Node`], and
+    /// has not been transmitted. Delete and create are then one transaction. The times in the [`Stat`] are 0,
+    /// because Apache ZooKeeper does not send them. If the delete is refused, the create fails with a
+    /// retryable error. Without such a delete, the node is created by itself.
     ///
-    /// If the node that is replaced is `old`, there is no listing: its holder may know the queue
-    /// already, and has to list it if not.
+    /// If the replaced node is `old`, the parent is not listed: the caller may know the queue already, and
+    /// has to list it otherwise.
     pub fn replace(
         &self,
         old: Option<&ZnodePath>,
@@ -475,9 +471,8 @@ impl Client {
         (created, names)
     }
 
-    /// Creates a persistent node that the servers delete when it has been without children and
-    /// untouched for `ttl` (1 ms to about 34 years; in milliseconds). Servers refuse it unless TTL
-    /// nodes are enabled.
+    /// Creates a persistent node that the servers delete after it has had neither children nor changes for
+    /// `ttl` (1 ms to about 34 years, in milliseconds). Servers refuse it unless TTL nodes are enabled.
     pub fn create_ttl(
         &self,
         path: &ZnodePath,
@@ -489,18 +484,17 @@ impl Client {
         self.send(path, Request::CreateTtl(with_ttl(request, ttl)), read_created)
     }
 
-    /// Creates a node and whatever is missing above it; does nothing if it exists. Those above are
-    /// created in the same mode, with no data. Costs one round trip, and two more for each node that is
-    /// missing above it.
+    /// Creates a node and its missing parents. Does nothing if the node exists. The parents are created in
+    /// the same mode, without data. Costs one round trip, and two more for each missing parent.
     ///
     /// # Errors
-    /// As [`Reply`], except that an existing node is none.
+    /// As [`Reply`], except that an existing node is a success.
     ///
     /// # Session loss
-    /// As [`Reply`]. What was created stays, unless the mode is an ephemeral one.
+    /// As [`Reply`]. Nodes that were created stay, unless the mode is ephemeral.
     ///
     /// # Cancel safety
-    /// What was created stays.
+    /// Nodes that were created stay.
     pub async fn ensure(&self, path: &ZnodePath, mode: CreateMode) -> Result<(), Error> {
         let mut missing = vec![path.clone()];
         while let Some(path) = missing.last() {
@@ -508,7 +502,7 @@ impl Client {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     match path.parent() {
                         Some(parent) => missing.push(parent),
-                        // Only what is above the chroot can be missing above the root.
+                        // Below the root, only parents of the chroot can be missing.
                         None => self.make_above_chroot(error).await?,
                     }
                 }
@@ -519,7 +513,7 @@ impl Client {
         Ok(())
     }
 
-    /// Creates the parents of the chroot, which only requests with whole paths can reach.
+    /// Creates the parents of the chroot. Only requests with absolute paths can reach them.
     async fn make_above_chroot(&self, missing: Error) -> Result<(), Error> {
         let mut above = Vec::new();
         let mut next = self.chroot().parent();
@@ -543,13 +537,13 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes a node that has no children. `version`: only if its data version is this one.
+    /// Deletes a node without children. With `version`, only if the data version matches.
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Reply<()> {
         let request = DeleteRequest { path: self.full(path), version: or_any(version) };
         self.send(path, Request::Delete(request), |_, _| Some(()))
     }
 
-    /// Changes a node's data. `version`: only if its data version is this one.
+    /// Changes a node's data. With `version`, only if the data version matches.
     pub fn set_data(
         &self,
         path: &ZnodePath,
@@ -561,7 +555,7 @@ impl Client {
         self.send(path, Request::SetData(request), read_stat)
     }
 
-    /// Changes a node's access control list. `version`: only if the list's version is this one.
+    /// Changes a node's access control list. With `version`, only if the version of the list matches.
     pub fn set_acl(&self, path: &ZnodePath, acl: Vec<Acl>, version: Option<i32>) -> Reply<Stat> {
         let (acl, version) = (acl.into(), or_any(version));
         let request = SetAclRequest { path: self.full(path), acl, version };
@@ -573,7 +567,7 @@ impl Client {
     /// A node's stat; `None` if it does not exist. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Reply`], except that a missing node is none.
+    /// As [`Reply`], except that a missing node is not an error.
     ///
     /// # Session loss
     /// As [`Reply`].
@@ -584,20 +578,20 @@ impl Client {
         present(self.stat(path).await)
     }
 
-    /// A node's stat. Unlike [`Client::exists`], it is sent before it is awaited, in front of what is sent
-    /// after it.
+    /// A node's stat. Unlike [`Client::exists`], the request is sent when this is called, before requests
+    /// that are made afterwards.
     pub fn stat(&self, path: &ZnodePath) -> Reply<Stat> {
         self.send(path, Request::Exists(self.read(path)), read_stat)
     }
 
-    /// [`Client::exists`], with a watch that fires when the node is created, changed or deleted. Costs one
-    /// round trip.
+    /// Like [`Client::exists`], with a watch that fires when the node is created, changed or deleted. Costs
+    /// one round trip.
     ///
-    /// A watch on a node that does not exist stays on the server until the node is created or the
-    /// watcher dropped.
+    /// A watch on a node that does not exist stays on the server until the node is created or the watcher is
+    /// dropped.
     ///
     /// # Errors
-    /// As [`Client::exists`]; then there is no watch.
+    /// As [`Client::exists`]; no watch is set then.
     ///
     /// # Session loss
     /// As [`WatchedReply`].
@@ -615,21 +609,21 @@ impl Client {
         self.send(path, Request::GetData(self.read(path)), read_data)
     }
 
-    /// The same, with a watch that fires when the node is changed or deleted. If the node does
-    /// not exist there is no watch.
+    /// A node's data and stat, with a watch that fires when the node is changed or deleted. If the node does
+    /// not exist, no watch is set.
     pub fn data_watched(&self, path: &ZnodePath) -> WatchedReply<(Bytes, Stat)> {
         let request = Request::GetData(self.read(path));
         let (reply, watcher) = self.watch_once(path, request, WatchKind::Data, read_data);
         WatchedReply::new(reply, watcher)
     }
 
-    /// The names of a node's children, in no order, and the node's stat.
+    /// The names of a node's children, in arbitrary order, and the node's stat.
     pub fn children(&self, path: &ZnodePath) -> Reply<Listing> {
         self.send(path, Request::GetChildren2(self.read(path)), read_children)
     }
 
-    /// The same, with a watch that fires when a child comes or goes, or the node is deleted. If
-    /// the node does not exist there is no watch.
+    /// The children of a node, with a watch that fires when a child is created or deleted, or the node is
+    /// deleted. If the node does not exist, no watch is set.
     pub fn children_watched(&self, path: &ZnodePath) -> WatchedReply<Listing> {
         let request = Request::GetChildren2(self.read(path));
         let (reply, watcher) = self.watch_once(path, request, WatchKind::Children, read_children);
@@ -644,13 +638,13 @@ impl Client {
         })
     }
 
-    /// Lets the server that this client talks to catch up with its leader, so that reads made
-    /// after it see everything that was written before it.
+    /// Waits until the server that this client is connected to has caught up with its leader. Reads that are
+    /// made afterwards see everything that was written before.
     pub fn sync(&self, path: &ZnodePath) -> Reply<()> {
         self.send(path, Request::Sync(self.at(path)), |_, _| Some(()))
     }
 
-    /// Does several reads at once; each has a result of its own. Needs servers 3.6 or newer.
+    /// Makes several reads in one request; each has its own result. Requires servers 3.6 or newer.
     pub fn multi_read(&self, ops: Vec<ReadOp>) -> Reply<Vec<ReadResult>> {
         let full = |request: PathRequest| match ZnodePath::new(&request.path) {
             Ok(path) => self.at(&path),
@@ -667,7 +661,7 @@ impl Client {
         })
     }
 
-    /// This session's ephemeral nodes below a path. Needs servers 3.6 or newer.
+    /// The paths of this session's ephemeral nodes below a path. Requires servers 3.6 or newer.
     pub fn ephemerals(&self, path: &ZnodePath) -> Reply<Vec<String>> {
         self.send(path, Request::GetEphemerals(self.at(path)), |response, chroot| {
             let Response::Names(paths) = response else { return None };
@@ -675,7 +669,7 @@ impl Client {
         })
     }
 
-    /// How many nodes are below a node. Needs servers 3.6 or newer.
+    /// The number of nodes below a node. Requires servers 3.6 or newer.
     pub fn descendants(&self, path: &ZnodePath) -> Reply<u32> {
         let request = Request::GetAllChildrenNumber(self.at(path));
         self.send(path, request, |response, _| match response {
@@ -684,7 +678,7 @@ impl Client {
         })
     }
 
-    /// As whom the session has authenticated. Needs servers 3.7 or newer.
+    /// The identities of the session. Requires servers 3.7 or newer.
     pub fn who_am_i(&self) -> Reply<Vec<ClientInfo>> {
         self.send(&ZnodePath::root(), Request::WhoAmI, |response, _| match response {
             Response::Identities(identities) => Some(identities),
@@ -692,11 +686,11 @@ impl Client {
         })
     }
 
-    /// Watches a node, or everything from it downwards, until the stream is dropped. Needs servers
-    /// 3.6 or newer. Costs one round trip.
+    /// Watches a node, or a node and everything below it, until the stream is dropped. Requires servers 3.6
+    /// or newer. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Reply`]; then there is no watch.
+    /// As [`Reply`]; no watch is set then.
     ///
     /// # Session loss
     /// As [`Reply`]. Later it ends the stream; see [`WatchStream::next`].
@@ -712,8 +706,8 @@ impl Client {
         Ok(stream)
     }
 
-    /// Watches as [`Client::watch`] does, and keeps the paths that something happened to instead of
-    /// the events, so that memory is bounded. There is a watch if the answer is no error.
+    /// Watches like [`Client::watch`], but keeps the changed paths instead of the events, so that memory is
+    /// bounded. The watch is set if the reply is not an error.
     pub fn watch_paths(&self, path: &ZnodePath, mode: AddWatchMode) -> (DirtyPaths, Reply<()>) {
         let (sender, receiver) = DirtyPaths::channel();
         let (id, reply) = self.add_watch(path, mode, WatchSink::Paths(sender));
@@ -736,9 +730,9 @@ impl Client {
         (id, Reply::new(receiver, OpCode::AddWatch, path.clone(), None, |_, _| Some(())))
     }
 
-    // ----- inside -----------------------------------------------------------------------------
+    // ----- private ----------------------------------------------------------------------------
 
-    /// A path as the servers know it.
+    /// The absolute path, as the servers know it.
     pub(crate) fn full(&self, path: &ZnodePath) -> String {
         self.full_text(path).into_owned()
     }
@@ -757,7 +751,7 @@ impl Client {
         }
     }
 
-    /// What is to be taken off the paths in answers, if there is anything.
+    /// The prefix to remove from the paths in replies; `None` without a chroot.
     pub(crate) fn strip(&self) -> Option<ZnodePath> {
         (!self.inner.chroot.is_root()).then(|| self.inner.chroot.clone())
     }
@@ -768,7 +762,7 @@ impl Client {
         Reply::new(receiver, op, path.clone(), self.strip(), read)
     }
 
-    /// Sends a request about no node in particular, in this session only if there is one.
+    /// Sends a request that is not about a particular node, optionally in one session only.
     pub(crate) fn send_in<T>(
         &self,
         session: Option<SessionId>,

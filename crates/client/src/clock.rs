@@ -1,12 +1,12 @@
-//! The clock that leases are measured by.
+//! The clock of leases and deadlines.
 
 use std::time::Duration;
 
 use lockkeeper_session::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
-/// A monotonic clock that also counts the time in which the machine is suspended, where the
-/// system has one. It is never affected by changes of the wall time.
+/// A monotonic clock that also counts the time during which the machine is suspended, on systems that have
+/// such a clock. Changes of the wall-clock time do not affect it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 
@@ -19,23 +19,24 @@ impl Clock {
         Instant::from_start(Duration::new(seconds, nanos))
     }
 
-    /// A reading of this clock as one of the standard library's, which does not count suspended time
-    /// (`CLOCK_MONOTONIC`): it is as far from now, and never later. So it holds as of now, and comes too
-    /// late by as much as the machine is suspended until then. Convert a deadline when it is used, do
-    /// not keep what it was converted to, and look at the guard again when that time has come.
-    #[expect(clippy::disallowed_types, reason = "what comes of it decides nothing here")]
+    /// Converts a reading of this clock to the clock of the standard library, which does not count suspended
+    /// time (`CLOCK_MONOTONIC`). The result has the same distance from now, or is slightly early. It is
+    /// correct at the time of the call, and becomes too late by the time that the machine is suspended
+    /// afterwards. So convert a deadline each time it is used, do not store the result, and check the guard
+    /// again when the time has come.
+    #[expect(clippy::disallowed_types, reason = "the result is not used for decisions here")]
     pub fn to_std(self, instant: Instant) -> std::time::Instant {
         self.seen_from(std::time::Instant::now(), instant)
     }
 
-    /// As [`Clock::to_std`], for the timers of tokio, such as `tokio::time::sleep_until`.
+    /// Like [`Clock::to_std`], for the timers of tokio, such as `tokio::time::sleep_until`.
     pub fn to_tokio(self, instant: Instant) -> tokio::time::Instant {
         self.seen_from(tokio::time::Instant::now().into_std(), instant).into()
     }
 
-    /// What is as far from `now` as `instant` is from this clock's time. That is read later than
-    /// `now`, so that the result errs on the early side, as it does where there is no such time.
-    #[expect(clippy::disallowed_types, reason = "what comes of it decides nothing here")]
+    /// The time with the same distance from `now` as `instant` has from this clock's time, which is read
+    /// after `now`. So the result is never late. If it cannot be represented, it is `now`.
+    #[expect(clippy::disallowed_types, reason = "the result is not used for decisions here")]
     fn seen_from(self, now: std::time::Instant, instant: Instant) -> std::time::Instant {
         let own = self.now();
         let seen = match instant >= own {
@@ -52,11 +53,11 @@ const COUNTS_SUSPEND: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
 const COUNTS_SUSPEND: ClockId = ClockId::Monotonic;
 
-/// How much of a wait is slept at a time. A timer does not count suspended time, so a long sleep
-/// could end late by as much as the machine was suspended.
+/// The longest sleep at a time. A timer does not count suspended time, so a long sleep could end late by the
+/// time that the machine was suspended.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// Sleeps for `left`, or for a while if that is long; the caller looks at the clock again.
+/// Sleeps for `left`, or for a slice of it if it is long. The caller checks the clock again.
 pub(crate) async fn sleep_towards(left: Duration) {
     tokio::time::sleep(left.min(SLICE)).await;
 }
@@ -65,10 +66,10 @@ pub(crate) async fn sleep_towards(left: Duration) {
 mod tests {
     use super::*;
 
-    /// L26: a jump of the wall clock broke timed waits. This clock is the time since the system
-    /// started, which nobody sets; `clippy.toml` keeps the others out.
+    /// L26: a jump of the wall clock broke timed waits. This clock is the time since the system started,
+    /// which cannot be set; `clippy.toml` forbids the others.
     ///
-    /// Seen to fail with `ClockId::Realtime`.
+    /// Fails with `ClockId::Realtime`.
     #[cfg(target_os = "linux")]
     #[test]
     fn l26_the_wall_clock_plays_no_part() {
@@ -77,7 +78,7 @@ mod tests {
             let seconds = text.split(' ').next().and_then(|seconds| seconds.parse().ok());
             Duration::from_secs_f64(seconds.expect("a number"))
         };
-        // It is printed in hundredths of a second.
+        // The file has a resolution of hundredths of a second.
         let before = Instant::from_start(uptime());
         let now = Clock.now() + Duration::from_millis(10);
         assert!(
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_types, reason = "what it is converted to")]
+    #[expect(clippy::disallowed_types, reason = "the target of the conversion")]
     fn a_deadline_is_as_far_away_on_other_clocks_and_never_later() {
         let left = Duration::from_secs(3600);
         let (before, deadline) = (std::time::Instant::now(), Clock.now() + left);
@@ -97,11 +98,11 @@ mod tests {
             let (earliest, latest) = (before, after + left);
             assert!(earliest + left <= seen + (after - before) && seen <= latest, "{seen:?}");
         }
-        // What has passed has passed there too.
+        // A past time is in the past there too.
         let past = Clock.now().saturating_sub(Duration::from_millis(1));
         assert!(Clock.to_std(past) < std::time::Instant::now());
         let never = Instant::from_start(Duration::MAX);
-        assert!(Clock.to_std(never) <= std::time::Instant::now(), "none, so at once");
+        assert!(Clock.to_std(never) <= std::time::Instant::now(), "not representable, so now");
     }
 
     #[test]

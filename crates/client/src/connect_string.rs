@@ -1,5 +1,5 @@
-//! Where the servers are: `host:port,host:port/chroot`, with `tls://` in front where they speak TLS,
-//! or `unix:/path/to/socket`.
+//! Connection strings: `host:port,host:port/chroot`, with the prefix `tls://` for servers that use TLS, or
+//! `unix:/path/to/socket`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,29 +7,29 @@ use std::str::FromStr;
 
 use lockkeeper_wire::{PathError, ZnodePath};
 
-/// ZooKeeper's own port, used where none is given.
+/// ZooKeeper's default port.
 const DEFAULT_PORT: u16 = 2181;
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Host {
-    /// A name or an address, and a TCP port. A name stands for all of its addresses: each attempt to
-    /// connect begins with another one.
+    /// A name or an address, and a TCP port. A name stands for all of its addresses: each connection attempt
+    /// starts with a different one.
     Tcp {
         /// A host name, an IPv4 address, or an IPv6 address without brackets.
         name: String,
         /// The port.
         port: u16,
     },
-    /// The socket of a server on this machine.
+    /// The Unix socket of a server on this machine.
     Unix(PathBuf),
 }
 
-/// The servers of one service, and the path below which everything happens.
+/// The servers of one service, and the chroot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectString {
-    /// Whether the servers are to be talked to in TLS only (`tls://`, in front of all of them).
+    /// Whether to use only TLS (the prefix `tls://`, once before all servers).
     pub tls: bool,
     /// The servers, at least one.
     pub hosts: Vec<Host>,
@@ -37,11 +37,11 @@ pub struct ConnectString {
     pub chroot: ZnodePath,
 }
 
-/// Why a text is no [`ConnectString`].
+/// Why a string is not a valid [`ConnectString`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectStringError {
-    /// There is no server in it.
+    /// It does not name a server.
     #[error("{0:?} names no server; expected host:port,host:port/chroot or unix:/path/to/socket")]
     NoHost(String),
     /// A host without a name, or with brackets that do not match.
@@ -50,19 +50,19 @@ pub enum ConnectStringError {
     /// A port that is not a number from 1 to 65535.
     #[error("{port:?} in {host:?} is not a port; expected a number from 1 to 65535")]
     BadPort {
-        /// The server as it was written.
+        /// The server as written.
         host: String,
-        /// The port as it was written.
+        /// The port as written.
         port: String,
     },
-    /// There is a scheme in it, as in an address of a web page.
+    /// It contains a URL scheme.
     #[error(
-        "{0}:// is no part of a connection string here; expected host:port,host:port/chroot, with \
-         tls:// once and in front of all servers if they speak TLS"
+        "unexpected {0}:// in the connection string; expected host:port,host:port/chroot, with \
+         tls:// once before all servers if they use TLS"
     )]
     Scheme(String),
-    /// What follows the servers is no path.
-    #[error("the part after the servers is no chroot: {0}")]
+    /// The part after the servers is not a valid path.
+    #[error("the part after the servers is not a valid chroot: {0}")]
     BadChroot(#[from] PathError),
 }
 
@@ -100,7 +100,7 @@ impl FromStr for ConnectString {
     }
 }
 
-/// The scheme in front of a server, if there is one.
+/// The URL scheme before a server, if any.
 fn scheme(text: &str) -> Option<&str> {
     let (front, _) = text.split_once("://")?;
     let scheme = front.rsplit(',').next()?.trim();
@@ -119,7 +119,7 @@ fn parse_host(text: &str) -> Result<Host, ConnectStringError> {
     Ok(Host::Tcp { name: name.to_owned(), port })
 }
 
-/// Splits `name:port`, where an IPv6 address stands in brackets if a port follows.
+/// Splits `name:port`. An IPv6 address with a port is in brackets.
 fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     let (name, port) = if let Some(rest) = text.strip_prefix('[') {
         let (address, rest) = rest.split_once(']')?;
@@ -200,10 +200,10 @@ mod tests {
             ("unix:relative", "is not a server"),
             ("a:1/x//y", "empty segment"),
             ("a:1/x://y", "empty segment"),
-            ("zk://a:2181/app", "zk:// is no part of a connection string"),
-            ("zookeeper://a", "zookeeper:// is no part"),
-            ("a,tls://b", "tls:// once and in front of all servers"),
-            ("tls://zk://a", "zk:// is no part"),
+            ("zk://a:2181/app", "unexpected zk:// in the connection string"),
+            ("zookeeper://a", "unexpected zookeeper://"),
+            ("a,tls://b", "tls:// once before all servers"),
+            ("tls://zk://a", "unexpected zk://"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

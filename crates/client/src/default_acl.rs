@@ -5,46 +5,45 @@ use std::sync::Arc;
 
 use lockkeeper_wire::{Acl, Permissions};
 
-/// The access control list of the znodes that a client creates, unless a request names another.
+/// The access control list of the znodes that a client creates, unless a request specifies another one.
 ///
-/// The permissions to create and to delete a znode are those of its *parent*: a list protects
-/// what is below a znode, and the data of the znode itself.
+/// The permissions to create and to delete a znode belong to its *parent*. So a list protects the children of
+/// a znode and its data, but not the znode itself from being deleted.
 ///
-/// Written as a text, as the command takes it: `open`, `creator`, or entries as `zkCli` writes
-/// them, separated by commas: `digest:alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa,world:anyone:r`.
+/// As a string, the form that the command accepts: `open`, `creator`, or entries in the notation of `zkCli`,
+/// separated by commas: `digest:alice:6DY5WhzOfGsWQ1XFuIyzxkpwdPo=:cdrwa,world:anyone:r`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DefaultAcl {
-    /// Everyone may do everything.
+    /// Everyone has all permissions.
     Open,
-    /// Clients with the credentials of the creator may do everything, and everyone may read.
-    /// The server refuses it ([`ErrorCode::InvalidAcl`](crate::ErrorCode::InvalidAcl)) for a
-    /// client that has shown none.
+    /// Clients with the credentials of the creator have all permissions, and everyone may read. The server
+    /// refuses it ([`ErrorCode::InvalidAcl`](crate::ErrorCode::InvalidAcl)) for a client without credentials.
     Creator,
-    /// These entries. One of the scheme `auth` with an empty id stands for the creator.
+    /// These entries. An entry of the scheme `auth` with an empty id stands for the creator.
     List(Vec<Acl>),
 }
 
 impl DefaultAcl {
-    /// The entries, to be sent.
+    /// The entries to send.
     pub fn entries(&self) -> Vec<Acl> {
         match self {
             Self::Open => Acl::open(),
-            // Waiters watch the znodes of those ahead of them, also of those with other credentials.
+            // Waiters watch the znodes of contenders ahead of them, including those with other credentials.
             Self::Creator => [Acl::creator_all(), Acl::world(Permissions::READ)].concat(),
             Self::List(entries) => entries.clone(),
         }
     }
 
-    /// What requests carry: nothing for the list that most have.
+    /// The list in the form that requests carry: `None` for the open list.
     pub(crate) fn to_shared(&self) -> Option<Arc<[Acl]>> {
         (*self != Self::Open).then(|| self.entries().into())
     }
 }
 
-/// A text that is not an access control list.
+/// A string that is not a valid access control list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{entry:?} is not an entry of an access control list: {why}")]
+#[error("{entry:?} is not a valid entry of an access control list: {why}")]
 pub struct AclError {
     entry: String,
     why: &'static str,
@@ -62,7 +61,7 @@ impl FromStr for DefaultAcl {
     }
 }
 
-/// Reads `scheme:id:permissions`, where the id may contain colons.
+/// Parses `scheme:id:permissions`. The id may contain colons.
 fn entry(text: &str) -> Result<Acl, AclError> {
     let wrong = |why| AclError { entry: text.to_owned(), why };
     let form = "write open, creator, or SCHEME:ID:PERMISSIONS with commas in between";
@@ -73,12 +72,12 @@ fn entry(text: &str) -> Result<Acl, AclError> {
         return Err(wrong("the scheme is missing, such as digest, x509, ip, auth or world"));
     }
     if id.is_empty() && scheme != "auth" {
-        return Err(wrong("the id is missing; only the scheme auth has none"));
+        return Err(wrong("the id is missing; only the scheme auth may omit it"));
     }
 
     if scheme == "digest" && !is_digest(id) {
         return Err(wrong(
-            "the id of a digest is USER:HASH, with the 28 characters of a SHA-1 in base64",
+            "the id of a digest must be USER:HASH, with a SHA-1 hash in base64 (28 characters)",
         ));
     }
 
@@ -91,16 +90,16 @@ fn entry(text: &str) -> Result<Acl, AclError> {
                 'r' => Permissions::READ,
                 'w' => Permissions::WRITE,
                 'a' => Permissions::ADMIN,
-                _ => return Err(wrong("permissions are letters of cdrwa")),
+                _ => return Err(wrong("permissions must be letters from cdrwa")),
             };
     }
     if permissions == Permissions::default() {
-        return Err(wrong("it allows nothing; permissions are letters of cdrwa"));
+        return Err(wrong("the permissions are empty; use letters from cdrwa"));
     }
     Ok(Acl::new(permissions, scheme, id))
 }
 
-/// Whether a client can prove to have this identity: with any other hash, none can.
+/// Whether a client can prove this identity. With a malformed hash it never can.
 fn is_digest(id: &str) -> bool {
     id.split_once(':').is_some_and(|(_, hash)| hash.len() == 28 && hash.ends_with('='))
 }
@@ -109,7 +108,7 @@ fn is_digest(id: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Symptom: a lock with such a list could be used by nobody, not even by whoever had made it.
+    /// Symptom: a lock with such a list was unusable for every client, including its creator.
     #[test]
     fn a_hash_that_can_be_nobodys_is_refused() {
         let error = "digest:ann:foo:cdrwa".parse::<DefaultAcl>().unwrap_err();

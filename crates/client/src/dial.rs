@@ -19,47 +19,47 @@ impl From<std::io::Error> for Fault {
         #[cfg(feature = "tls")]
         let kind = crate::tls::fault_kind(&error);
         #[cfg(not(feature = "tls"))]
-        let kind = FaultKind::Passing;
+        let kind = FaultKind::Transient;
         Self { why: error.to_string(), kind }
     }
 }
 
-/// What has come of the servers that were tried.
+/// The results of the connection attempts so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tried {
-    /// What was wrong with each the last time.
+    /// The last error of each server.
     pub(crate) reasons: Vec<(Host, String)>,
-    /// Set when all were tried, and none is worth another try: the worst that is wrong with all.
+    /// Set when all servers were tried and a retry cannot help: the most serious kind of error.
     pub(crate) hopeless: Option<FaultKind>,
 }
 
-/// The pause after the first round in which no server could be reached; it doubles from round to
-/// round. Each pause is shortened by up to half at random, so that clients which lost the same
-/// server do not come back in step.
+/// The pause after the first round in which no server was reachable. It doubles from round to round. Each
+/// pause is shortened at random by up to half, so that clients which lost the same server do not reconnect in
+/// step.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// For how many rounds a pause is at most a [retry interval](Timing::retry_interval), as a lease may
-/// depend on it. Together they last longer than any lease.
+/// The number of rounds during which a pause is at most a [retry interval](Timing::retry_interval), because a
+/// lease may depend on it. Together these rounds last longer than any lease.
 const HURRIED_ROUNDS: u32 = 64;
 
-/// An attempt to open a connection.
+/// A connection attempt.
 type Attempt = Boxed<'static, (Host, io::Result<Transport>)>;
 
-/// Tries the servers in turn, in an order of its own.
+/// Tries the servers in turn, in random order.
 ///
-/// An attempt that takes long does not keep the others waiting: the next one begins a retry
-/// interval later, beside it. While packets are lost, an attempt learns only seconds after the end of
-/// the outage that there is a way again; a fresh one learns it at once.
+/// A slow attempt does not delay the others: the next one starts a retry interval later, in parallel. An
+/// attempt whose packets were lost succeeds only seconds after the end of an outage; a new attempt succeeds
+/// at once.
 pub(crate) struct Dialer {
     hosts: Vec<Host>,
     next: usize,
     runtime: Arc<dyn Runtime>,
     attempts: Vec<Attempt>,
     next_attempt: Instant,
-    /// How many servers in a row were tried without a session.
+    /// The number of servers that were tried in a row without success.
     failures: u32,
-    /// What was wrong with each server the last time.
+    /// The last error of each server.
     faults: BTreeMap<String, (Host, Fault)>,
 }
 
@@ -71,8 +71,8 @@ impl Dialer {
         Self { hosts, next: 0, runtime, attempts, next_attempt, failures: 0, faults }
     }
 
-    /// Connects to the first server that answers, or says which one cannot be reached. To be called
-    /// again then: other attempts may be under way.
+    /// Connects to the first server that answers, or returns the server whose attempt failed. Call it again
+    /// after a failure: other attempts may be in progress.
     pub(crate) async fn dial(
         &mut self,
         timing: Timing,
@@ -83,7 +83,7 @@ impl Dialer {
 
         loop {
             let (host, result) = tokio::select! {
-                // An attempt that is due begins, also when another one fails at that moment.
+                // A due attempt starts even if another one fails at the same moment.
                 biased;
                 () = sleep_until(self.next_attempt) => {
                     self.begin(timing);
@@ -103,7 +103,7 @@ impl Dialer {
         }
     }
 
-    /// Begins an attempt with the next server.
+    /// Starts an attempt with the next server.
     fn begin(&mut self, timing: Timing) {
         let host = self.hosts[self.next % self.hosts.len()].clone();
         self.next = (self.next + 1) % self.hosts.len();
@@ -117,14 +117,14 @@ impl Dialer {
         }));
     }
 
-    /// A server took the session.
+    /// A server accepted the session.
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.faults.clear();
     }
 
-    /// There is no session with a server, or none any more. Returns whether the reason is another
-    /// one than the last time.
+    /// An attempt failed, or the connection was lost. Returns whether the error differs from the server's
+    /// last one.
     pub(crate) fn failed(&mut self, host: Host, fault: Fault) -> bool {
         self.failures = self.failures.saturating_add(1);
         let why = fault.why.clone();
@@ -137,10 +137,10 @@ impl Dialer {
         let reasons = faults().map(|(host, fault)| (host.clone(), fault.why.clone())).collect();
         let all = usize::try_from(self.failures).is_ok_and(|tried| tried >= self.hosts.len());
         let is = |kind| faults().all(|(_, fault)| fault.kind == kind);
-        let passing = faults().any(|(_, fault)| fault.kind == FaultKind::Passing);
-        let hopeless = match all && !passing {
-            true if is(FaultKind::Foreign) => Some(FaultKind::Foreign),
-            true => Some(FaultKind::Distrust),
+        let transient = faults().any(|(_, fault)| fault.kind == FaultKind::Transient);
+        let hopeless = match all && !transient {
+            true if is(FaultKind::NotZooKeeper) => Some(FaultKind::NotZooKeeper),
+            true => Some(FaultKind::Untrusted),
             false => None,
         };
         Tried { reasons, hopeless }
@@ -162,7 +162,7 @@ impl Dialer {
     }
 }
 
-/// The first of these that ends, which is then no more among them; never, if there is none.
+/// Waits for the first of these futures to complete, and removes it. Pending forever if there are none.
 pub(crate) async fn first_of<T>(futures: &mut Vec<Boxed<'static, T>>) -> T {
     poll_fn(|context| {
         for index in 0..futures.len() {
@@ -200,7 +200,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..3 * (HURRIED_ROUNDS + 2) {
             pauses.push(dialer.pause(timing()));
-            dialer.failed(host.clone(), Fault::passing(""));
+            dialer.failed(host.clone(), Fault::transient(""));
         }
 
         for (tried, pause) in pauses.iter().enumerate() {
@@ -217,10 +217,10 @@ mod tests {
     fn a_reason_is_news_once_in_an_outage() {
         let mut dialer = dialer(1);
         let host = dialer.hosts[0].clone();
-        let mut is_news = |why| dialer.failed(host.clone(), Fault::passing(why));
+        let mut is_news = |why| dialer.failed(host.clone(), Fault::transient(why));
         assert_eq!([is_news("a"), is_news("a"), is_news("b")], [true, false, true]);
         dialer.succeeded();
-        assert!(dialer.failed(dialer.hosts[0].clone(), Fault::passing("b")));
+        assert!(dialer.failed(dialer.hosts[0].clone(), Fault::transient("b")));
     }
 
     /// An outage ended, and the holder's lease with it: the pauses had grown to two seconds.
@@ -233,19 +233,19 @@ mod tests {
             let pause = dialer.pause(timing());
             assert!(pause <= timing().retry_interval(), "{pause:?} after {waited:?}");
             waited += pause;
-            dialer.failed(host.clone(), Fault::passing(""));
+            dialer.failed(host.clone(), Fault::transient(""));
         }
     }
 
     #[test]
     fn only_when_all_were_tried_and_none_may_get_better_there_is_no_hope() {
-        use FaultKind::{Distrust, Foreign, Passing};
+        use FaultKind::{NotZooKeeper, Transient, Untrusted};
         for (kinds, hopeless) in [
-            (&[Foreign][..], None),
-            (&[Foreign, Passing], None),
-            (&[Foreign, Foreign], Some(Foreign)),
-            (&[Foreign, Distrust], Some(Distrust)),
-            (&[Foreign, Passing, Foreign, Foreign], Some(Foreign)),
+            (&[NotZooKeeper][..], None),
+            (&[NotZooKeeper, Transient], None),
+            (&[NotZooKeeper, NotZooKeeper], Some(NotZooKeeper)),
+            (&[NotZooKeeper, Untrusted], Some(Untrusted)),
+            (&[NotZooKeeper, Transient, NotZooKeeper, NotZooKeeper], Some(NotZooKeeper)),
         ] {
             let mut dialer = dialer(2);
             for (turn, kind) in kinds.iter().enumerate() {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A runtime whose first connection is never made, as if its packets were lost.
+    /// A runtime whose first connection never completes, as if its packets were lost.
     #[derive(Debug, Default)]
     struct LosesTheFirst(std::sync::atomic::AtomicBool);
 
@@ -286,8 +286,8 @@ mod tests {
         fn spawn(&self, _: crate::runtime::Boxed<'static, ()>) {}
     }
 
-    /// A connection was asked for during an outage, and its packets were sent again so late that
-    /// the lease ended although the outage was over.
+    /// A connection attempt started during an outage, and its packets were retransmitted so late that the
+    /// lease ended although the outage was over.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hears_nothing_does_not_keep_others_waiting() {
         let host = Host::Tcp { name: "h".to_owned(), port: 1 };
@@ -295,6 +295,6 @@ mod tests {
         let start = tokio::time::Instant::now();
         assert!(dialer.dial(timing()).await.is_ok());
         assert!(start.elapsed() <= timing().retry_interval() + Duration::from_millis(1));
-        assert!(dialer.attempts.is_empty(), "the one that was lost is given up");
+        assert!(dialer.attempts.is_empty(), "the lost attempt is dropped");
     }
 }

@@ -1,4 +1,4 @@
-//! A watch that keeps the paths it was told of, instead of a queue of events.
+//! A watch that keeps the changed paths instead of a queue of events.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use crate::shared::Shared;
 use crate::watch_item::WatchLost;
 use crate::watcher::{Registration, strip_chroot};
 
-/// The nodes that a persistent watch was told of: as [`WatchStream`](crate::WatchStream), but no
-/// longer than the list of watched nodes, however slowly it is read and however much happens.
+/// The nodes that a persistent watch reported as changed. Unlike a [`WatchStream`](crate::WatchStream), it
+/// never takes more memory than the list of watched nodes, however slow the reader is and however many
+/// changes there are.
 ///
 /// Dropping it ends the watch.
-#[must_use = "the watch is gone when this is dropped"]
+#[must_use = "the watch ends when this is dropped"]
 #[derive(Debug)]
 pub struct DirtyPaths {
     registration: Registration,
@@ -33,10 +34,10 @@ impl DirtyPaths {
         (sender, receiver)
     }
 
-    /// Takes what there is.
+    /// Takes all changed paths so far.
     ///
     /// # Errors
-    /// Why the watch has ended, if it has, and everything before was taken.
+    /// The reason for which the watch has ended, once everything before the end has been taken.
     pub fn take(&mut self) -> Result<DirtySet, WatchLost> {
         let mut state = self.sink.state();
         let (paths, rearmed) = (std::mem::take(&mut state.paths), state.rearmed.take());
@@ -58,23 +59,23 @@ impl DirtyPaths {
         }
     }
 
-    /// Whether there is nothing to take, and the watch has not ended.
+    /// Whether there are no changed paths and the watch has not ended.
     pub fn is_clean(&self) -> bool {
         self.sink.is_clean()
     }
 
-    /// What says that to others.
+    /// A handle that can check [`is_clean`](Self::is_clean).
     pub fn probe(&self) -> PathsProbe {
         PathsProbe(Arc::clone(&self.sink))
     }
 
-    /// Waits until there is something to take, or the watch has ended. Makes no request.
+    /// Waits until a path has changed or the watch has ended. Makes no request.
     ///
     /// # Session loss
-    /// Ends the wait. [`DirtyPaths::take`] gives what was told before, and then the reason.
+    /// Ends the wait. [`DirtyPaths::take`] returns the earlier paths first, and then the reason.
     ///
     /// # Cancel safety
-    /// Safe: nothing is taken.
+    /// Safe: nothing is removed.
     pub async fn changed(&mut self) {
         while self.is_clean() {
             self.sink.wake.notified().await;

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum CloseCause {
     #[error(transparent)]
     Session(#[from] Disconnect),
     #[error("{0}")]
@@ -28,43 +28,43 @@ enum Ended {
     Eof,
     #[error(
         "the server closed the connection during the handshake; a server does so when it is full, \
-         starting, or quiet after a restore, when it is behind what this session has seen (its data \
-         may have been wiped; the client then begins anew when its session is certainly over), and \
-         when it wants TLS"
+         starting, or quiet after a restore; when its data is older than what this session has seen \
+         (the client then starts a new session when the old one has certainly expired); or when it \
+         requires TLS"
     )]
     EofInHandshake,
     #[error("{0}")]
-    Foreign(String),
+    NotZooKeeper(String),
 }
 
-impl From<Ended> for Fault {
-    fn from(ended: Ended) -> Self {
+impl From<CloseCause> for Fault {
+    fn from(ended: CloseCause) -> Self {
         match ended {
-            Ended::Io(error) => error.into(),
-            Ended::Foreign(why) => Self { why, kind: FaultKind::Foreign },
-            _ => Self::passing(ended),
+            CloseCause::Io(error) => error.into(),
+            CloseCause::NotZooKeeper(why) => Self { why, kind: FaultKind::NotZooKeeper },
+            _ => Self::transient(ended),
         }
     }
 }
 
-/// The failures of servers so far, for a caller that waits for the first connection.
+/// The errors of servers so far, for a caller that waits for the first connection.
 pub(crate) type Failures = watch::Sender<Tried>;
 
-/// A session that is driven. Without a driver nothing would ever be answered: when its runtime has ended,
-/// all who wait are told.
-pub(crate) struct Driven(pub(crate) Arc<Shared>);
+/// A session with a running driver. Without a driver no request is ever answered, so when the driver's
+/// runtime has ended, all waiting requests fail.
+pub(crate) struct DrivenSession(pub(crate) Arc<Shared>);
 
-impl Drop for Driven {
+impl Drop for DrivenSession {
     fn drop(&mut self) {
         self.0.abandoned();
     }
 }
 
 /// Keeps the session connected until it is closed.
-pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures) {
+pub(crate) async fn drive(driven: DrivenSession, mut dialer: Dialer, failures: Failures) {
     let shared = &*driven.0;
-    while shared.look(|session| session.contact()) != Contact::Closed {
-        let timing = shared.look(Session::timing);
+    while shared.read(|session| session.contact()) != Contact::Closed {
+        let timing = shared.read(Session::timing);
         let dialed = tokio::select! {
             biased;
             dialed = dialer.dial(timing) => dialed,
@@ -77,12 +77,12 @@ pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures
                 shared.linked(&host, transport.address());
                 let ended = talk(shared, transport, &mut dialer).await;
                 match ended {
-                    Ended::EofInHandshake => shared.refused(),
+                    CloseCause::EofInHandshake => shared.refused(),
                     _ => shared.disconnected(),
                 }
                 match ended {
-                    Ended::Session(Disconnect::AuthFailed) => {
-                        tracing::error!(%host, "a server refused the credentials; the client closes");
+                    CloseCause::Session(Disconnect::AuthFailed) => {
+                        tracing::error!(%host, "a server refused the credentials; the client is closed");
                     }
                     _ => tracing::debug!(%host, %ended, "connection ended"),
                 }
@@ -93,33 +93,33 @@ pub(crate) async fn drive(driven: Driven, mut dialer: Dialer, failures: Failures
 
         let (server, why) = (host.to_string(), fault.why.clone());
         let is_news = dialer.failed(host, fault);
-        // Each reason once, however often the server is tried.
-        if is_news && shared.look(|session| session.contact()) != Contact::Closed {
+        // Each error is logged once, however often the server is tried.
+        if is_news && shared.read(|session| session.contact()) != Contact::Closed {
             tracing::warn!(server, why, "no connection to a server");
         }
         failures.send_replace(dialer.tried());
     }
 }
 
-/// Lets the session's timeouts happen while there is no connection; ends when it is closed.
+/// Handles the session's timeouts while there is no connection. Ends when the session is closed.
 async fn keep_time(shared: &Shared) {
     loop {
         let deadline = shared.poll(&mut BytesMut::new());
-        if shared.look(|session| session.contact()) == Contact::Closed {
+        if shared.read(|session| session.contact()) == Contact::Closed {
             return;
         }
         tokio::select! {
             biased;
             () = shared.woken() => {}
             () = until(shared, deadline) => {
-                // Without a transport there is none to close.
+                // There is no transport to close.
                 let _ = shared.timeout();
             }
         }
     }
 }
 
-async fn talk(shared: &Shared, transport: Transport, dialer: &mut Dialer) -> Ended {
+async fn talk(shared: &Shared, transport: Transport, dialer: &mut Dialer) -> CloseCause {
     shared.connected();
     let result = match transport {
         Transport::Tcp(stream) => {
@@ -142,13 +142,13 @@ async fn talk(shared: &Shared, transport: Transport, dialer: &mut Dialer) -> End
     }
 }
 
-/// Moves bytes until the connection ends.
+/// Transfers bytes until the connection ends.
 async fn exchange(
     shared: &Shared,
     mut reader: impl AsyncRead + Unpin,
     mut writer: impl AsyncWrite + Unpin,
     dialer: &mut Dialer,
-) -> Result<std::convert::Infallible, Ended> {
+) -> Result<std::convert::Infallible, CloseCause> {
     let (mut input, mut output) = (BytesMut::new(), Output::default());
     let (mut accepted, mut proven) = (false, false);
     loop {
@@ -167,15 +167,15 @@ async fn exchange(
         }
         if let Some(read) = ready_io.read {
             if read? == 0 {
-                return Err(if accepted { Ended::Eof } else { Ended::EofInHandshake });
+                return Err(if accepted { CloseCause::Eof } else { CloseCause::EofInHandshake });
             }
             if let Err(fault) = shared.input(&mut input) {
                 return Err(if accepted { fault.into() } else { no_handshake(fault, &input) });
             }
-            // A server that takes the handshake may refuse the watches right after it: asked again
-            // without a pause, it would be asked as fast as it can answer.
+            // A server that accepts the handshake may refuse the watches right after it. Without a pause, it
+            // would be asked again as fast as it can answer.
             if !accepted {
-                accepted = shared.look(|session| session.contact()) == Contact::Connected;
+                accepted = shared.read(|session| session.contact()) == Contact::Connected;
             } else if !proven {
                 proven = true;
                 dialer.succeeded();
@@ -188,10 +188,10 @@ async fn exchange(
     }
 }
 
-/// What can go on now.
+/// What can continue now.
 ///
-/// Everything that is ready at the same time has its turn: a flood in one direction starves
-/// nothing, and no die decides what comes first, so that a simulation can be repeated.
+/// All ready directions are served in turn: a flood in one direction does not starve the others, and the
+/// order is not random, so that a simulation can be repeated.
 struct Ready {
     read: Option<io::Result<usize>>,
     written: Option<io::Result<usize>>,
@@ -226,18 +226,18 @@ fn ready<T>(poll: Poll<T>) -> Option<T> {
     }
 }
 
-/// What is to be written.
+/// The bytes to write.
 #[derive(Debug, Default)]
 struct Output {
     bytes: BytesMut,
-    /// Whether the writer may have kept something back: under TLS what was written is encrypted,
-    /// and then waits for room in the socket.
+    /// Whether the writer may hold back bytes: with TLS, written bytes are encrypted and then wait until the
+    /// socket accepts them.
     unflushed: bool,
 }
 
 impl Output {
-    /// Writes some of the bytes, if there are any, and makes sure that the last ones leave; else
-    /// it never ends. Cancel safe.
+    /// Writes some of the bytes, if there are any, and flushes the last ones. Otherwise it is pending
+    /// forever. Cancel safe.
     async fn write(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
         let mut count = 0;
         if !self.bytes.is_empty() {
@@ -255,34 +255,34 @@ impl Output {
     }
 }
 
-/// Why there is no handshake: what is no ZooKeeper server is named by what it says.
-fn no_handshake(fault: Disconnect, input: &[u8]) -> Ended {
+/// Why the handshake failed. A peer that is not a ZooKeeper server is described by what it sent.
+fn no_handshake(fault: Disconnect, input: &[u8]) -> CloseCause {
     match fault {
-        Disconnect::Frame(_) => Ended::Foreign(foreign(input)),
-        Disconnect::Message(_) => Ended::Foreign(fault.to_string()),
+        Disconnect::Frame(_) => CloseCause::NotZooKeeper(foreign(input)),
+        Disconnect::Message(_) => CloseCause::NotZooKeeper(fault.to_string()),
         other => other.into(),
     }
 }
 
 fn foreign(answer: &[u8]) -> String {
     let text = answer.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
-    let text: Vec<_> = text.iter().copied().take(LONGEST_QUOTE).collect();
+    let text: Vec<_> = text.iter().copied().take(MAX_QUOTE).collect();
     match std::str::from_utf8(&text) {
         _ if answer.starts_with(TLS_ALERT) => "it speaks TLS".to_owned(),
         Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
-            format!("it says {text:?}, which is not the ZooKeeper protocol")
+            format!("it sent {text:?}, which is not the ZooKeeper protocol")
         }
-        _ => "its answer is not the ZooKeeper protocol".to_owned(),
+        _ => "its reply does not follow the ZooKeeper protocol".to_owned(),
     }
 }
 
-/// How a TLS server begins to say that it does not understand.
+/// The first bytes of a TLS alert, which a TLS server sends when it cannot parse the input.
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
 
-/// How much of a stranger's answer is quoted, in bytes.
-const LONGEST_QUOTE: usize = 40;
+/// The maximum length of a quoted reply, in bytes.
+const MAX_QUOTE: usize = 40;
 
-/// How much is read at once, in bytes.
+/// The size of one read, in bytes.
 const READ_SIZE: usize = 16 * 1024;
 
 async fn until(shared: &Shared, deadline: Option<Instant>) {
@@ -308,13 +308,13 @@ mod tests {
     use super::*;
     use crate::client::Client;
 
-    /// A server that knows every session, no node, and refuses to set watches again. It ends each
-    /// connection after the first answer.
+    /// A server that accepts every session, finds no node, and refuses to set watches. It closes each
+    /// connection after the first reply.
     async fn refuse_watches(listener: TcpListener, connections: Arc<AtomicUsize>) {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             connections.fetch_add(1, Ordering::Relaxed);
-            // The client may be faster to go.
+            // The client may disconnect first.
             let _ = answer_once(stream).await;
         }
     }
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Servers that refuse to set the watches again were asked as fast as they could answer, as the
+    /// Servers that refused to set the watches were asked again as fast as they could answer, because the
     /// handshake before counted as a success.
     #[tokio::test]
     async fn servers_that_refuse_the_watches_are_asked_with_pauses() {
@@ -372,8 +372,8 @@ mod tests {
         assert!((2..60).contains(&count), "{count} connections");
     }
 
-    /// A writer like that of TLS keeps back what the socket has no room for. Nobody asked it for
-    /// the rest before there was more to write.
+    /// A TLS writer holds back what the socket does not accept. It was not flushed until there was more to
+    /// write.
     #[tokio::test]
     async fn what_a_writer_keeps_back_leaves_without_more_to_write() {
         let (end, mut other_end) = duplex(4);
@@ -382,7 +382,7 @@ mod tests {
         let mut received = [0; 9];
         let mut read = pin!(other_end.read_exact(&mut received));
         for _ in 0..1_000 {
-            // Each turn of the driver polls anew, as other things happen in between.
+            // Each turn of the driver polls anew, because other events happen in between.
             tokio::select! {
                 biased;
                 _ = output.write(&mut writer) => {}
@@ -390,7 +390,7 @@ mod tests {
                 () = tokio::task::yield_now() => {}
             }
         }
-        panic!("it stays in the writer");
+        panic!("the bytes stay in the writer");
     }
 
     #[test]
@@ -399,8 +399,8 @@ mod tests {
             (&b"HTTP/1.1 400 Bad Request\r\nServer: x"[..], "\"HTTP/1.1 400 Bad Request\""),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "\"SSH-2.0-OpenSSH_9.2\""),
             (&[0x15, 3, 3, 0, 2, 2, 70], "speaks TLS"),
-            (&[0xff, 1, 2, 3], "not the ZooKeeper protocol"),
-            (b"\x1b[2J-stranger", "its answer is not"),
+            (&[0xff, 1, 2, 3], "does not follow the ZooKeeper protocol"),
+            (b"\x1b[2J-stranger", "its reply does not"),
         ] {
             let why = foreign(answer);
             assert!(why.contains(part), "{answer:?}: {why}");

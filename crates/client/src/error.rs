@@ -1,4 +1,4 @@
-//! The errors of a client, whose messages say what to do.
+//! The errors of a client. Their messages say what to do.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockkeeper_wire::{ErrorCode, OpCode};
 
 use crate::connect_string::Host;
 
-/// An operation that failed: which one, on what, and why.
+/// A failed operation: the operation, the node, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     op: OpCode,
@@ -20,7 +20,7 @@ impl Error {
         Self { op, path: path.into(), reason }
     }
 
-    /// The same, on another node.
+    /// The same error for another node.
     pub(crate) fn at(self, path: String) -> Self {
         Self { path, ..self }
     }
@@ -30,12 +30,12 @@ impl Error {
         self.op
     }
 
-    /// The node that it was about, seen from the client's chroot; may be empty.
+    /// The node, relative to the client's chroot; may be empty.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The error that a server answered, if one did.
+    /// The error code, if a server replied with one.
     pub fn code(&self) -> Option<ErrorCode> {
         match self.reason {
             RequestError::Server(code) => Some(code),
@@ -48,30 +48,29 @@ impl Error {
         self.reason.outcome()
     }
 
-    /// Whether the same operation may succeed when it is tried again on the same session.
+    /// Whether the same operation may succeed when it is repeated in the same session.
     pub fn is_retryable(&self) -> bool {
         self.reason.is_retryable()
     }
 
-    /// Whether the session is over. The client starts a new one by itself; what belonged to the
-    /// old one is gone.
+    /// Whether the session has expired. The client starts a new one automatically; everything that belonged
+    /// to the old one is lost.
     pub fn is_session_expired(&self) -> bool {
         matches!(self.reason, RequestError::SessionExpired(_))
     }
 
-    /// Whether no server could be reached for a whole session timeout.
+    /// Whether no server was reachable for a whole session timeout.
     pub fn is_unreachable(&self) -> bool {
         self.reason == RequestError::Unreachable
     }
 
-    /// Whether it was not sent because the lock that it [belongs to](crate::bound_to) was not known
-    /// to be held.
+    /// Whether the request was not sent because its lock was not known to be held; see
+    /// [`bound_to`](crate::bound_to).
     pub fn is_not_held(&self) -> bool {
         self.reason == RequestError::NotHeld
     }
 
-    /// How many bytes the request would take, and how many may be sent at once, if it was not sent
-    /// because it is too large.
+    /// If the request was not sent because it is too large: its size and the limit, in bytes.
     pub fn too_large(&self) -> Option<(usize, usize)> {
         match self.reason {
             RequestError::TooLarge { len, max } => Some((len, max)),
@@ -79,7 +78,7 @@ impl Error {
         }
     }
 
-    /// How many bytes the answer takes, and how many this client takes, if it is longer than that.
+    /// If the reply is longer than this client accepts: its size and the limit, in bytes.
     pub fn answer_too_long(&self) -> Option<(usize, usize)> {
         match self.reason {
             RequestError::AnswerTooLong { len, max } => Some((len, max)),
@@ -87,8 +86,8 @@ impl Error {
         }
     }
 
-    /// Whether the client is closed: by this program, as the runtime in which it was connected has ended, or
-    /// after a server refused its credentials.
+    /// Whether the client is closed: by the program, because the runtime in which it was connected has ended,
+    /// or because a server refused its credentials.
     pub fn is_closed(&self) -> bool {
         self.reason == RequestError::Closed
     }
@@ -104,7 +103,7 @@ impl std::fmt::Display for Error {
     }
 }
 
-/// What to do, behind what has happened; nothing if it is empty.
+/// A hint that is appended to an error message, unless it is empty.
 struct Advice(&'static str);
 
 impl std::fmt::Display for Advice {
@@ -113,7 +112,7 @@ impl std::fmt::Display for Advice {
     }
 }
 
-/// What to do if a server has refused a request with this code.
+/// What to do when a server has refused a request with this code.
 fn advice_on(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::NoAuth => "show credentials that its access control list allows",
@@ -135,15 +134,15 @@ impl Error {
         match &self.reason {
             RequestError::Server(code) => advice_on(*code),
             RequestError::TooLarge { .. } => {
-                "write less at once, or raise that and `ClientBuilder::max_frame`"
+                "write less at once, or raise that limit and `ClientBuilder::max_frame`"
             }
             RequestError::ConnectionLost(Outcome::Unknown) => {
-                "it may or may not have been applied: look before trying again"
+                "it may or may not have been applied: read the node before you retry"
             }
             RequestError::ConnectionLost(Outcome::NotApplied) => "try again",
-            RequestError::Unreachable => "check that the servers run and can be reached",
+            RequestError::Unreachable => "check that the servers are running and reachable",
             RequestError::SessionExpired(_) => {
-                "locks and watches of the session are gone: acquire them again"
+                "the session's locks and watches are lost: acquire them again"
             }
             _ => "",
         }
@@ -156,7 +155,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Turns "no such node" from an error into an answer.
+/// Converts the error "no such node" to `None`.
 ///
 /// # Errors
 /// Any other error.
@@ -167,109 +166,109 @@ pub fn present<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Why a transaction was not applied, or may not have been.
+/// Why a transaction was not applied, or may not have been applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransactionError {
-    /// One operation failed, so none was applied.
+    /// An operation failed, so no operation was applied.
     #[error(
-        "operation {index} of the transaction, {op:?} {path}, failed: {code}; none was applied{}",
+        "operation {index} of the transaction, {op:?} {path}, failed: {code}; no operation was applied{}",
         Advice(advice_on(*code))
     )]
     Failed {
-        /// Which operation, counted from 0.
+        /// The index of the operation, counted from 0.
         index: usize,
-        /// What it was.
+        /// The operation.
         op: OpCode,
-        /// The node that it was about.
+        /// The node of the operation.
         path: String,
-        /// Why it failed.
+        /// The reason.
         code: ErrorCode,
     },
-    /// The transaction as a whole has no answer, or was refused.
+    /// The transaction as a whole was refused or not answered.
     #[error(transparent)]
     Request(#[from] Error),
 }
 
-/// Something is still held, so a client was not closed.
+/// Something is still held, so the client was not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{holds} znodes are still held after {waited:?}, so the client was not closed")]
 pub struct StillHeld {
-    /// How many znodes are held: at least one for each lock.
+    /// The number of held znodes: at least one per lock.
     pub holds: usize,
-    /// The time that was allowed.
+    /// The time limit.
     pub waited: Duration,
 }
 
-/// Why no server could be reached at first.
+/// Why a client could not connect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The connection string is malformed.
     #[error(transparent)]
     ConnectString(#[from] crate::connect_string::ConnectStringError),
-    /// An option of the client has a value that no session could be had with.
-    #[error("the {option} is {value}, and can be {range}")]
+    /// An option has a value with which no session is possible.
+    #[error("the {option} is {value}; it must be {range}")]
     OutOfRange {
-        /// Which one.
+        /// The option.
         option: &'static str,
-        /// What it is.
+        /// Its value.
         value: String,
-        /// What it can be.
+        /// The valid values.
         range: &'static str,
     },
     /// No server accepted a session in time.
     #[error("no ZooKeeper server reachable: {}", failures(.0))]
     Unreachable(
-        /// Every server that was tried, with what was wrong the last time.
+        /// Every server that was tried, with its last error.
         Vec<(Host, String)>,
     ),
-    /// What answers is nowhere a ZooKeeper server.
+    /// None of the servers speaks the ZooKeeper protocol.
     #[error(
-        "no ZooKeeper server answers: {}; wrong port, or does one of you want TLS?",
+        "no ZooKeeper server answers: {}; check the port, and whether the server requires TLS",
         failures(.0)
     )]
     NotZooKeeper(
-        /// Every server that was tried, with what it said.
+        /// Every server that was tried, with what it sent.
         Vec<(Host, String)>,
     ),
-    /// Client and servers do not trust each other's certificates.
-    #[error("no ZooKeeper server is trusted, or trusts this client: {}", failures(.0))]
+    /// The client and the servers do not trust each other's certificates.
+    #[error("no ZooKeeper server and this client trust each other: {}", failures(.0))]
     Untrusted(
-        /// Every server that was tried, with what was wrong.
+        /// Every server that was tried, with the reason.
         Vec<(Host, String)>,
     ),
-    /// This machine cannot do what is needed for a connection.
-    #[error("nothing that could serve a connection can be started: {0}")]
+    /// This machine cannot start what a connection needs.
+    #[error("cannot start the connection task: {0}")]
     Io(
-        /// Why.
+        /// The reason.
         String,
     ),
-    /// The connection string begins with `tls://`, but no root certificates to trust are given.
+    /// The connection string begins with `tls://`, but no trusted root certificates were given.
     #[error(
-        "the connection string asks for TLS, but no roots to trust were given: see \
-         `ClientBuilder::tls`, which the feature `tls` of this library switches on"
+        "the connection string asks for TLS, but no trusted roots were given: see \
+         `ClientBuilder::tls`, which requires the feature `tls` of this library"
     )]
     NoTls,
     /// The server refused the credentials.
     #[error("the server refused the credentials; check their scheme and secret")]
     AuthFailed,
-    /// The session timeout that the server granted leaves no room for a lease.
+    /// The session timeout that the server granted is too short for a lease.
     #[error(
         "the server granted a session timeout of {granted_ms} ms, too short for an exact lease \
-         with this tick; ask for at least {least_ms} ms, or set the servers' real tick"
+         with this tick; request at least {least_ms} ms, or set the servers' real tick"
     )]
     TimeoutTooShort {
-        /// What the server granted, in milliseconds.
+        /// The granted timeout, in milliseconds.
         granted_ms: u64,
-        /// What would do, in milliseconds.
+        /// The shortest sufficient timeout, in milliseconds.
         least_ms: u64,
     },
 }
 
 fn failures(failures: &[(Host, String)]) -> String {
     if failures.is_empty() {
-        return "none answered in time".to_owned();
+        return "no server answered in time".to_owned();
     }
     let lines: Vec<_> = failures.iter().map(|(host, why)| format!("{host}: {why}")).collect();
     lines.join("; ")

@@ -1,4 +1,4 @@
-//! [`Failure`]: what every error of these libraries can be asked.
+//! [`Failure`]: the questions that every error of these libraries answers.
 
 use lockkeeper_session::Outcome;
 use lockkeeper_wire::PathError;
@@ -9,14 +9,14 @@ use crate::error::{ConnectError, Error, StillHeld, TransactionError};
 use crate::service::ServiceError;
 use crate::watch_item::WatchLost;
 
-/// An error that says whether the call may be repeated, and whether it may have had an effect.
+/// An error that reports whether the call may be repeated, and whether it may have had an effect.
 ///
-/// Every error of `lockkeeper` and `lockkeeper_client` is one, so one retry loop serves all calls. A program's
-/// own error can be one too.
+/// Every error of `lockkeeper` and `lockkeeper_client` implements it, so one retry loop works for all calls.
+/// A program can implement it for its own errors.
 ///
 /// # Examples
 ///
-/// A call that may be applied twice is repeated after any transient failure; another one only if it had no
+/// A call that may be applied twice is repeated after any transient failure; other calls only if they had no
 /// effect:
 ///
 /// ```
@@ -43,16 +43,16 @@ use crate::watch_item::WatchLost;
 /// }
 /// ```
 pub trait Failure: std::error::Error {
-    /// Whether the same call may succeed when it is made again, without anything being changed first. A guard
-    /// that has lost its lock stays lost: what can succeed then is another acquire.
+    /// Whether the same call may succeed when it is repeated without further changes. The loss of a lock is
+    /// not retryable for its guard, only by another acquire.
     fn is_retryable(&self) -> bool;
 
     /// Whether the call may have had an effect.
     fn outcome(&self) -> Outcome;
 }
 
-/// Implements [`Failure`] for an error by a table: for each variant, whether the call may be repeated, and whether it
-/// may have had an effect.
+/// Implements [`Failure`] for an error with a table: for each variant, whether the call may be repeated, and
+/// whether it may have had an effect.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! impl_failure {
@@ -72,8 +72,7 @@ macro_rules! impl_failure {
     };
 }
 
-/// Implements [`Failure`] for errors in what the program asked for: the same call always fails, and sends
-/// nothing that could have an effect.
+/// Implements [`Failure`] for errors in the arguments of a call: the call always fails and sends nothing.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! fails_for_good {
@@ -82,12 +81,12 @@ macro_rules! fails_for_good {
     )*};
 }
 
-/// Has `{:?}` show a type and its path. What a lock or recipe contains is of no use to a reader of a log.
+/// Implements `Debug` as the type and its path. The content of a lock or recipe is not useful in a log.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! shown_by_path {
     ($type:ident) => {
-        /// Its path.
+        /// Returns its path.
         impl std::fmt::Debug for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{}({})", stringify!($type), self.path())
@@ -130,6 +129,6 @@ impl_failure!(ServiceError {
 });
 
 impl_failure!(
-    /// A watch that has ended tells nothing more; the call that made it can be made again.
+    /// A watch that has ended stays ended; only the call that created it can be repeated.
     WatchLost { _ => (false, Outcome::NotApplied) }
 );

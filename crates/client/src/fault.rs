@@ -1,25 +1,25 @@
-//! Why an attempt to connect to a server failed, and whether a retry may help.
+//! Why a connection attempt failed, and whether a retry may help.
 
-/// Why there is no session with a server.
+/// Why a connection attempt to a server failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) why: String,
     pub(crate) kind: FaultKind,
 }
 
-/// Whether it helps to try again.
+/// Whether a retry helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// It may.
-    Passing,
+    /// A retry may help.
+    Transient,
     /// Client and server do not trust each other.
-    Distrust,
-    /// What answers is no ZooKeeper server.
-    Foreign,
+    Untrusted,
+    /// The peer is not a ZooKeeper server.
+    NotZooKeeper,
 }
 
 impl Fault {
-    pub(crate) fn passing(why: impl std::fmt::Display) -> Self {
-        Self { why: why.to_string(), kind: FaultKind::Passing }
+    pub(crate) fn transient(why: impl std::fmt::Display) -> Self {
+        Self { why: why.to_string(), kind: FaultKind::Transient }
     }
 }

@@ -10,16 +10,16 @@ use crate::binding;
 use crate::shared::{Answer, Shared};
 use crate::status::HoldState;
 
-/// A demand that the session proves a node's existence at each heartbeat; see
-/// [`Client::hold`](crate::Client::hold). Dropping it ends the demand.
+/// Makes the session prove a node's existence at each heartbeat; see [`Client::hold`](crate::Client::hold).
+/// Dropping it ends the proofs.
 #[must_use = "the node is no longer proven when this is dropped"]
 #[derive(Debug)]
 pub struct Hold {
     shared: Arc<Shared>,
     id: HoldId,
-    /// What binds requests to it and its present holder.
+    /// Binds requests to the hold and its present holder.
     binding: Binding,
-    /// Whether the session has been told that it is over.
+    /// Whether the session has recorded the end of the hold.
     ended: bool,
 }
 
@@ -28,45 +28,45 @@ impl Hold {
         Self { shared, id, binding: Binding::new(id), ended: false }
     }
 
-    /// The state of the hold and of the session's lease now.
+    /// The current state of the hold and of the session's lease.
     pub fn state(&self) -> HoldState {
         self.shared.hold_state(self.id)
     }
 
-    /// Whether a heartbeat found the node missing, or another one in its place.
-    /// [`Client::status`](crate::Client::status) changes when this does.
+    /// Whether a heartbeat found the node missing or replaced. [`Client::status`](crate::Client::status)
+    /// changes when this changes.
     pub fn is_gone(&self) -> bool {
         self.shared.is_gone(self.id)
     }
 
-    /// Makes it outlast the lease's deadline: it is in jeopardy then, and goes on when the servers have
-    /// proven that its node is still the one that the transaction `czxid` created. Returns whether it
-    /// may: not if a deadline has passed already, or the node is gone.
+    /// Makes the hold outlast the lease's deadline. It is then in jeopardy, and continues when the servers
+    /// have proven that its node is still the one that the transaction `czxid` created. Returns `false` if a
+    /// deadline has already passed or the node is gone.
     pub fn ride_out(&self, czxid: Zxid) -> bool {
         self.shared.ride_out(self.id, czxid)
     }
 
-    /// Makes it end at the next deadline, or now if it is in jeopardy.
+    /// Makes the hold end at the next deadline, or now if it is in jeopardy.
     pub fn end_at_deadline(&self) {
         self.shared.end_at_deadline(self.id);
     }
 
-    /// Hands the node on to another holder. It stays proven, and what was bound to the holder before is
-    /// not sent any more.
-    pub fn hand_on(&mut self) {
-        // A hold that is over has no new binding, and what has the old one is refused.
-        if let Some(binding) = self.shared.hand_on(self.id) {
+    /// Transfers the node to another holder. It stays proven, and requests bound to the previous holder are
+    /// no longer sent.
+    pub fn hand_over(&mut self) {
+        // A hold that has ended gets no new binding, and requests with the old one are refused.
+        if let Some(binding) = self.shared.hand_over(self.id) {
             self.binding = binding;
         }
     }
 
-    /// Ends the proofs of the node, and sends nothing that is bound to it any more: its holder has found out in
-    /// another way that it is gone. It counts as live until it is dropped.
+    /// Ends the proofs of the node, and refuses requests bound to it: its holder has learned in another way
+    /// that the node is gone. It counts as live until it is dropped.
     pub fn give_up(&self) {
         self.shared.give_up(self.id);
     }
 
-    /// A view of it, which does not keep it alive.
+    /// A view of the hold, which does not keep it alive.
     pub fn probe(&self) -> HoldProbe {
         HoldProbe { shared: Arc::clone(&self.shared), id: self.id }
     }
@@ -76,14 +76,14 @@ impl Hold {
     }
 
     pub(crate) fn key(&self) -> binding::Key {
-        (self.shared.address(), self.binding)
+        (self.shared.local_id(), self.binding)
     }
 
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.shared, shared)
     }
 
-    /// Ends it and has something deleted, in one step, if the session is still this one.
+    /// Ends the hold and deletes a node in one step, if the session is still this one.
     pub(crate) fn clean_up(
         mut self,
         session: SessionId,
@@ -94,8 +94,8 @@ impl Hold {
     }
 }
 
-/// A view of a [`Hold`], for what reports on it without holding anything. A hold that has been dropped is not
-/// proven.
+/// A view of a [`Hold`], for code that reports on it without holding the node. A hold that has been dropped
+/// is not proven.
 #[derive(Clone, Debug)]
 pub struct HoldProbe {
     shared: Arc<Shared>,
@@ -108,22 +108,22 @@ impl HoldProbe {
         self.shared.hold_state(self.id)
     }
 
-    /// The time now, by the clock of its client.
+    /// The current time by the clock of its client.
     pub fn now(&self) -> Instant {
         self.shared.now()
     }
 
-    /// Notes that the node was found to be missing, or to be another one, so that [`Hold::is_gone`].
+    /// Records that the node was found missing or replaced, so that [`Hold::is_gone`] returns true.
     pub fn found_missing(&self) {
         self.shared.found_missing(self.id);
     }
 }
 
-/// Runs something with all requests that it makes bound to these holds: requests of a hold's client
-/// are sent only while the hold is known to be good, and else refused, also if they had to wait for
-/// a connection; see [`Error::is_not_held`](crate::Error::is_not_held). That covers what is asked on
-/// this thread until `work` returns, so a future is to be polled in it each time; what it spawns is
-/// not covered.
+/// Runs `work` with all requests that it makes bound to these holds: requests of a hold's client are sent
+/// only while the hold is known to be valid. Otherwise they fail, also after they have waited for a
+/// connection; see [`Error::is_not_held`](crate::Error::is_not_held). This covers requests made on this
+/// thread until `work` returns, so a future must be polled inside it each time. Spawned tasks are not
+/// covered.
 pub fn bound_to<'a, R>(holds: impl IntoIterator<Item = &'a Hold>, work: impl FnOnce() -> R) -> R {
     binding::within(holds.into_iter().map(Hold::key), work)
 }

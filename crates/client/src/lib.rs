@@ -4,41 +4,41 @@
 //!   builder         ClientBuilder: options, and the first connection
 //!   client          Client: the handle of a session, with all operations on nodes
 //!   transaction     Transaction: several writes, all or none
-//!   reply           Reply: the future of an answer; requests are sent when they are made
+//!   reply           Reply: the future of a reply; requests are sent when they are made
 //!   watcher         Watcher, WatchStream: watches as values
-//!   dirty           DirtyPaths: a watch that remembers paths instead of events
-//!   path_sink       where the session leaves those paths
-//!   watch_item      what a persistent watch tells, and why it ends
+//!   dirty           DirtyPaths: a watch that keeps changed paths instead of events
+//!   path_sink       where the session stores those paths
+//!   watch_item      the items of a persistent watch, and why it ends
 //!   updates         Updates: a source of changes as a stream
-//!   arrival         the order of what a client is told
+//!   arrival         Arrival: the order in which a client receives replies and events
 //!   hold            Hold: a node whose existence the session proves at each heartbeat
-//!   binding         requests that belong to a hold: what runs on this thread is bound to it
-//!   retry           which failures are transient, and when a request may be made again
-//!   horizon         Horizon: whether what a server shows is old, or all that there is
+//!   binding         requests that belong to a hold
+//!   retry           which failures are transient, and when a request may be repeated
+//!   horizon         Horizon: whether what a server shows is outdated
 //!   status          the state of the connection and the session, and of a hold and its lease
-//!   metrics         the names of all figures, and how one is recorded
-//!   session_figures the figures of sessions
+//!   metrics         the names of all metrics, and how to record one
+//!   session_figures the metrics of sessions
 //!   identity        SessionIdentity: what another process needs to close a session
 //!   default_acl     DefaultAcl: the access control list of new znodes
-//!   error           the errors of a client, whose messages say what to do
-//!   failure         Failure: what every error says about trying again
+//!   error           the errors of a client; their messages say what to do
+//!   failure         Failure: whether an error is retryable, and whether the call had an effect
 //!   connect_string  host:port,host:port/chroot and unix:/path
-//!   clock           the clock that leases are measured by
-//!   runtime         where time, connections and identifiers come from; simulations have their own
-//!   shared          the session behind a lock, which handles and driver share
+//!   clock           the clock of leases and deadlines
+//!   runtime         time, connections and identifiers; replaced in simulations
+//!   shared          the session behind a mutex, shared by handles and driver
 //!   driver          the task that owns the connection
-//!   server          Server: one server that a connection string stands for
-//!   service         what is known of the servers being one service, and how it is judged
-//!   one_service     asks the servers whether they are one service
+//!   server          Server: one server of a connection string
+//!   service         what is known about the servers being one service
+//!   one_service     checks whether the servers are one service
 //!   addresses       which address of a server's name is tried next
 //!   dial            which server is tried next, and when
-//!   fault           why an attempt to connect failed, and whether a retry may help
-//!   rehearsal       Rehearsal: losses on purpose, for tests of programs that hold locks
+//!   fault           why a connection attempt failed, and whether a retry may help
+//!   rehearsal       Rehearsal: injected faults, for tests of programs that hold locks
 //!   tls             TLS to the servers
 //! ```
 //!
-//! Invariant: no decision about the protocol is made here. This crate moves bytes, time and
-//! wake-ups between tokio and `lockkeeper_session::Session`.
+//! Invariant: this crate makes no decision about the protocol. It moves bytes, time and wake-ups between
+//! tokio and `lockkeeper_session::Session`.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -126,7 +126,7 @@ pub use watch_item::{WatchItem, WatchLost};
 pub use watcher::{WatchStream, Watcher};
 
 #[doc(hidden)]
-pub use lockkeeper_session::MOST_SKIPPED;
+pub use lockkeeper_session::MAX_SKIPPED_REPLY;
 pub use lockkeeper_session::{
     Cleanup, Contact, ExpectedNode, HoldProof, Instant, LeaseMode, LeaseState, NameUse, Outcome,
     Timing, WatchEvent,

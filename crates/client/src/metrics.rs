@@ -1,34 +1,34 @@
-//! Figures for the facade `metrics`: the names of all, and how one is recorded.
+//! Metrics for the facade `metrics`: all names, and how to record one.
 //!
-//! The names of locks and queues are here too, so that all are registered with the first client and a dashboard
-//! shows zero instead of nothing.
+//! The names of locks and queues are defined here too, so that all metrics are registered with the first
+//! client, and a dashboard shows zero instead of no data.
 
 pub use metrics::Label;
 use metrics::{Key, KeyName, Level, Metadata, Unit, with_recorder};
 
-/// Calls that asked for a lock.
+/// Calls that tried to acquire a lock.
 pub const ATTEMPTS: &str = "lockkeeper_acquire_attempts_total";
-/// Calls that got it.
+/// Calls that acquired a lock.
 pub const ACQUIRED: &str = "lockkeeper_acquired_total";
-/// Calls that did not get it.
+/// Calls that ended without the lock.
 pub const NOT_ACQUIRED: &str = "lockkeeper_not_acquired_total";
-/// How long those waited that got it.
+/// The wait of successful calls.
 pub const WAIT: &str = "lockkeeper_acquire_wait_seconds";
-/// How many wait now.
+/// The number of calls that wait now.
 pub const WAITING: &str = "lockkeeper_waiting";
-/// How long the first of them has waited.
+/// How long the oldest waiting call has waited.
 pub const OLDEST_WAIT: &str = "lockkeeper_oldest_wait_seconds";
-/// How many are held now.
+/// The number of guards that hold a lock now.
 pub const HELD: &str = "lockkeeper_held";
-/// How long the first of them has been held.
+/// How long the oldest guard has been held.
 pub const OLDEST_HOLD: &str = "lockkeeper_oldest_hold_seconds";
-/// How long they were held.
+/// How long locks were held.
 pub const HOLD: &str = "lockkeeper_hold_seconds";
-/// The shortest rest of a lease.
+/// The shortest remaining lease.
 pub const LEASE_REMAINING: &str = "lockkeeper_lease_remaining_seconds";
-/// What was lost.
+/// Locks that were lost.
 pub const LOST: &str = "lockkeeper_lost_total";
-/// How sessions stand.
+/// Clients by connection state.
 pub const SESSIONS: &str = "lockkeeper_sessions";
 /// The longest silence of a server.
 pub const SILENCE: &str = "lockkeeper_session_silence_seconds";
@@ -38,39 +38,39 @@ pub const TIMEOUT: &str = "lockkeeper_session_timeout_seconds";
 pub const DISCONNECTS: &str = "lockkeeper_disconnects_total";
 /// Sessions that expired.
 pub const EXPIRED: &str = "lockkeeper_sessions_expired_total";
-/// Items of a queue.
+/// The items of a queue.
 pub const QUEUE_ITEMS: &str = "lockkeeper_queue_items";
-/// The age of the first item of a queue.
+/// The age of the oldest item of a queue.
 pub const QUEUE_OLDEST: &str = "lockkeeper_queue_oldest_item_seconds";
 
-/// What kinds of locks there are, as values of the label `kind`.
+/// The kinds of locks, as values of the label `kind`.
 pub const KINDS: [&str; 8] =
     ["exclusive", "read", "upgradeable", "write", "permits", "leader", "node", "several"];
 
-/// What a figure measures, and how.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FigureKind {
-    /// It only goes up.
+    /// A counter: it only increases.
     Counter,
-    /// It goes up and down.
+    /// A gauge: it can increase and decrease.
     Gauge,
-    /// A distribution.
+    /// A histogram.
     Histogram,
 }
 
-/// A figure that this library reports.
+/// A metric that this library reports.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Figure {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// How it is measured.
+    /// The type.
     pub kind: FigureKind,
-    /// Seconds, or a count.
+    /// The unit: seconds or a count.
     pub unit: Unit,
-    /// Its labels, and all values of each; none where these are names that the program gives.
+    /// The labels, with all values of each; empty where the program chooses the values.
     pub labels: &'static [(&'static str, &'static [&'static str])],
-    /// What it says.
+    /// The description.
     pub help: &'static str,
 }
 
@@ -99,7 +99,7 @@ macro_rules! figures {
     };
 }
 
-/// All figures that this library reports. `docs/monitoring.md` says what to do about them.
+/// All metrics that this library reports. `docs/monitoring.md` explains how to use them.
 pub const FIGURES: &[Figure] = figures! {
     ATTEMPTS Counter Count [KIND] "Calls that asked for a lock";
     ACQUIRED Counter Count [KIND] "Calls that acquired a lock";
@@ -125,11 +125,11 @@ pub const FIGURES: &[Figure] = figures! {
         "Age of the oldest item of a queue when it was last inspected; 0 without items";
 };
 
-/// What recorders are told about where figures come from.
+/// The metadata of all metrics.
 pub static METADATA: Metadata<'static> = Metadata::new("lockkeeper", Level::INFO, None);
 
-/// Tells the recorder of all figures, and sets those to zero that have no value yet. Each new client does so;
-/// call it when the recorder is installed later than that.
+/// Registers all metrics with the recorder, and sets those without a value to zero. Each new client calls it;
+/// call it again if the recorder is installed later.
 pub fn describe() {
     with_recorder(|recorder| {
         for Figure { name, kind, unit, labels, help } in FIGURES {
@@ -153,7 +153,7 @@ pub fn describe() {
     });
 }
 
-/// All combinations of these labels; none if the values of one are not known.
+/// All combinations of these labels; empty if the values of a label are not known.
 fn combinations(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<Label>> {
     let mut all = vec![Vec::new()];
     for (label, values) in labels {
@@ -170,7 +170,7 @@ fn combinations(labels: &[(&'static str, &'static [&'static str])]) -> Vec<Vec<L
     all
 }
 
-/// Counts one more.
+/// Increments a counter.
 pub fn count(name: &'static str, labels: Vec<Label>) {
     let key = Key::from_parts(name, labels);
     with_recorder(|recorder| recorder.register_counter(&key, &METADATA).increment(1));

@@ -1,13 +1,12 @@
-//! Asks the servers of a connection string whether they are one service.
+//! Checks whether the servers of a connection string are one service.
 //!
-//! What proves it is a node that this client has just made: a server which shows it, with the same
-//! creation and the same owner, belongs to the service of this session. The question takes a session
-//! of its own at that server, as neither the answer to a foreign session id nor a transaction number
-//! proves anything: an expired session and a follower that lags are answered alike.
+//! The proof is a node that this client has just created: a server that shows the node, with the same
+//! creation and the same owner, belongs to the service of this session. The check needs its own session on
+//! that server, because neither the reply to a foreign session id nor a transaction number is a proof: an
+//! expired session and a lagging follower get the same replies.
 //!
-//! That a server does *not* have the node is believed only if it says so in an answer that a quorum
-//! has committed, and if the node is then proven to exist still, also by a commit. A follower that is
-//! cut off shows old data.
+//! A server counts as *not* having the node only if its reply was committed by a quorum, and if the node is
+//! then proven to still exist, also by a commit. A follower that is cut off shows old data.
 
 use std::io;
 use std::net::IpAddr;
@@ -32,34 +31,34 @@ use crate::server::{Server, servers_of};
 use crate::service::{Asked, Compared, Judgement, Seen, ServiceError, judge, unproven};
 use crate::shared::{Link, Shared};
 
-/// How long a server has to show the node.
+/// How long a server may take to show the node.
 const LONGEST_PROBE: Duration = Duration::from_secs(2);
 
-/// How long a strict client looks at servers that cannot be reached, at least, before it says so: a
-/// program that tries again at once does not keep servers and processor busy.
-const STRICT_ROUND: Duration = Duration::from_secs(1);
+/// The minimum duration of a strict client's check while servers are unreachable: a program that retries at
+/// once must not keep servers and processor busy.
+const MIN_STRICT_CHECK: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Makes sure that the servers which the connection string stands for are one service, and not several
-    /// that would each grant the same lock. Every lock does this before its first grant; call it for
-    /// a program that shares other things. `node` is an ephemeral node that this client has made, and
-    /// `stat` what it was created with.
+    /// Verifies that the servers of the connection string are one service, and not several services that
+    /// would each grant the same lock. Every lock does this before its first grant; call it for a program
+    /// that shares other things. `node` is an ephemeral node that this client has created, and `stat` is the
+    /// stat of its creation.
     ///
-    /// The service of this session has to have a majority of the servers: each address of a name counts,
-    /// but addresses of this machine that belong to one name are one server. The answer holds for the
-    /// present connection. Costs nothing if it is known, or if there is only one server; else a connection,
-    /// a session and two requests for each server that is asked: half of the other servers, if all
-    /// answer. A server that gives no answer within two seconds is passed over for the next one.
+    /// The service of this session must have a majority of the servers. Each address of a name counts as a
+    /// server, but addresses of this machine that belong to one name count once. The result holds for the
+    /// current connection. Costs nothing if it is known, or if there is only one server; otherwise a
+    /// connection, a session and two requests for each server that is asked: half of the other servers, if
+    /// all reply. A server that does not reply within two seconds is skipped.
     ///
     /// # Errors
-    /// If a server belongs to another service, the node is gone, or, with
-    /// [`ClientBuilder::strict_servers`], too few servers can be reached. Without it, there is a warning.
+    /// If a server belongs to another service, the node is gone, or, with [`ClientBuilder::strict_servers`],
+    /// too few servers are reachable. Without that option, unreachable servers cause a warning.
     ///
     /// # Session loss
-    /// Returns, as the node is gone and nothing can be held by it any more.
+    /// Returns an error, because the node is gone with its session.
     ///
     /// # Cancel safety
-    /// Safe: the question goes on in the background, for the next call.
+    /// Safe: the check continues in the background, for the next call.
     pub async fn prove_one_service(
         &self,
         node: &ZnodePath,
@@ -84,14 +83,14 @@ impl Client {
                 Some(Compared::NodeGone) if is_own => {
                     return Err(ServiceError::NodeGone { node: node.clone() });
                 }
-                // With a node of another task, or on a connection that has ended.
+                // The check used a node of another task, or a connection that has ended.
                 _ => sleep(self.timing().retry_interval()).await,
             }
         }
     }
 
-    /// Begins what [`Client::prove_one_service`] waits for, so that it takes place while a lock is waited
-    /// for. Costs what that does.
+    /// Starts the check of [`Client::prove_one_service`] in the background, so that it runs while a lock is
+    /// waited for. The cost is the same.
     #[doc(hidden)]
     pub fn begin_to_prove_one_service(&self, node: &ZnodePath, stat: &Stat) {
         if self.service().may_be_several() && self.decided().is_none() {
@@ -99,12 +98,12 @@ impl Client {
         }
     }
 
-    /// What is known for the present connection.
+    /// The result for the current connection, if it is known.
     fn decided(&self) -> Option<Result<(), ServiceError>> {
         self.service().decided(self.shared().link_number())
     }
 
-    /// The comparison that is under way, or one with this node; and whether it is that.
+    /// The check in progress, or a new one with this node; and whether it is a new one.
     fn compare(&self, node: &ZnodePath, stat: &Stat) -> (watch::Receiver<Option<Compared>>, bool) {
         let mut is_own = false;
         let compared = self.service().compare(|tell| {
@@ -116,7 +115,7 @@ impl Client {
     }
 }
 
-/// A node by which servers are compared.
+/// A node that the check looks for on the servers.
 #[derive(Clone, Debug)]
 struct Marker {
     path: ZnodePath,
@@ -133,21 +132,21 @@ impl Marker {
         stat.is_some_and(|stat| stat.czxid == self.czxid && stat.ephemeral_owner == self.session)
     }
 
-    /// Whether the node is there, by an answer that a quorum has committed.
+    /// Whether the node exists, according to a reply that a quorum has committed.
     async fn is_certain(&self, client: &Client) -> Result<bool, Error> {
         let committed = client.transaction().check(&self.path, None).commit();
-        // Sent in one go, and in this order.
+        // Sent together, and in this order.
         let (committed, found) =
             tokio::join! { biased; committed, async { client.exists(&self.path).await } };
         match committed {
             Err(TransactionError::Request(error)) => Err(error),
-            // What is refused is committed as well.
+            // A refused transaction is committed too.
             Ok(_) | Err(TransactionError::Failed { .. }) => Ok(self.is(found?)),
         }
     }
 }
 
-/// A comparison of the servers.
+/// A check of the servers.
 struct Comparison {
     client: WeakClient,
     hosts: Vec<Host>,
@@ -157,7 +156,7 @@ struct Comparison {
     begun: Moment,
 }
 
-/// What a server will show, and which one it is.
+/// The pending result of one server, with its index.
 type Showing = Boxed<'static, (usize, Seen)>;
 
 impl Comparison {
@@ -165,7 +164,7 @@ impl Comparison {
         let shared = client.shared();
         let probe = Probe {
             runtime: Arc::clone(shared.runtime()),
-            config: shared.look(|session| session.config().clone()),
+            config: shared.read(|session| session.config().clone()),
             chroot: client.chroot().clone(),
             marker,
         };
@@ -188,7 +187,7 @@ impl Comparison {
         tell.send_replace(Some(compared));
     }
 
-    /// Asks as many servers as it takes: one more when one is slow or gives no answer.
+    /// Asks servers until the result is certain: one more whenever one is slow or does not reply.
     async fn ask(&self, servers: Vec<Server>) -> Compared {
         let mut asked = self.known(servers);
         let mut open: Vec<usize> = (0..asked.len()).filter(|it| asked[*it].1.is_none()).collect();
@@ -198,9 +197,9 @@ impl Comparison {
         let mut wanted = 0;
         loop {
             match judge(&asked) {
-                Judgement::Open(missing) => wanted = wanted.max(missing),
-                Judgement::One => return self.agreed(&asked),
-                Judgement::Not(other) => return self.refute(&other).await,
+                Judgement::Undecided(missing) => wanted = wanted.max(missing),
+                Judgement::OneService => return self.agreed(&asked),
+                Judgement::OtherService(other) => return self.refute(&other).await,
                 Judgement::Unproven { own, all } => return self.unproven(own, all, &asked).await,
             }
 
@@ -219,7 +218,7 @@ impl Comparison {
         }
     }
 
-    /// The servers, and what is known of them without asking.
+    /// The servers, with the results that are known without asking.
     fn known(&self, servers: Vec<Server>) -> Vec<Asked> {
         let session = self.probe.marker.session;
         let is_current = |server: &Server| {
@@ -231,7 +230,7 @@ impl Comparison {
             client.as_ref().is_some_and(|client| client.service().is_own(session, server))
         };
 
-        // What is known of the others is known of the service of a server that is among them.
+        // Known results carry over if a server of the session's service is among these servers.
         let goes_on = servers.iter().any(|server| is_current(server) && is_own(server));
         let asked = |server: Server| {
             let is_known = is_current(&server) || goes_on && is_own(&server);
@@ -240,7 +239,7 @@ impl Comparison {
         servers.into_iter().map(asked).collect()
     }
 
-    /// Notes which servers belong to the session's service.
+    /// Records which servers belong to the session's service.
     fn agreed(&self, asked: &[Asked]) -> Compared {
         let own = asked.iter().filter(|(_, seen)| *seen == Some(Seen::Own));
         if let Some(client) = self.client.upgrade() {
@@ -250,12 +249,12 @@ impl Comparison {
         self.decided(Ok(()))
     }
 
-    /// The outcome, for the connection on which the comparison began.
+    /// The result, for the connection on which the check began.
     fn decided(&self, outcome: Result<(), ServiceError>) -> Compared {
         Compared::Decided(self.link.number, outcome)
     }
 
-    /// Makes sure that the node, which another server certainly does not have, still exists.
+    /// Verifies that the node, which another server certainly does not have, still exists.
     async fn refute(&self, other: &Server) -> Compared {
         let Some(client) = self.client.upgrade() else { return Compared::Undecided };
         let own = self.link.host.as_ref().map_or_else(String::new, Host::to_string);
@@ -269,7 +268,7 @@ impl Comparison {
         }
     }
 
-    /// Warns of servers that gave no answer, or refuses to go on without them.
+    /// Logs a warning about servers that did not reply, or fails if the client is strict.
     async fn unproven(&self, own: usize, all: usize, asked: &[Asked]) -> Compared {
         let nothing = asked.iter().filter_map(|(server, seen)| match seen {
             Some(Seen::Nothing(why)) => Some((server.to_string(), why.clone())),
@@ -278,9 +277,9 @@ impl Comparison {
         let unreachable: Vec<_> = nothing.collect();
         let Some(client) = self.client.upgrade() else { return Compared::Undecided };
         if client.service().is_strict {
-            // The pause must not keep the client from its end.
+            // The pause must not keep the client alive.
             drop(client);
-            sleep_until(self.begun + STRICT_ROUND).await;
+            sleep_until(self.begun + MIN_STRICT_CHECK).await;
             return self.decided(Err(ServiceError::Unproven { own, all, unreachable }));
         }
 
@@ -292,7 +291,7 @@ impl Comparison {
     }
 }
 
-/// What is needed to ask a server.
+/// Everything that is needed to ask a server.
 struct Probe {
     runtime: Arc<dyn Runtime>,
     config: Config,
@@ -301,36 +300,36 @@ struct Probe {
 }
 
 impl Probe {
-    /// What a server shows of the node. Its session is closed in the background.
+    /// Reads the node on a server. The session of the check is closed in the background.
     async fn ask(&self, server: &Server) -> Seen {
-        let late = || format!("no answer within {} s", LONGEST_PROBE.as_secs());
-        // The failures of a probe are told by the one who asked for it.
-        let looked = self.look(server).with_subscriber(NoSubscriber::new());
-        match timeout(LONGEST_PROBE, looked).await {
+        let late = || format!("no reply within {} s", LONGEST_PROBE.as_secs());
+        // The caller reports the failures of a probe.
+        let shown = self.read_marker(server).with_subscriber(NoSubscriber::new());
+        match timeout(LONGEST_PROBE, shown).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(why)) => Seen::Nothing(why),
             Err(_) => Seen::Nothing(late()),
         }
     }
 
-    async fn look(&self, server: &Server) -> Result<Seen, String> {
+    async fn read_marker(&self, server: &Server) -> Result<Seen, String> {
         let client = self.connect(server).await?;
         let path = &self.marker.path;
-        // A follower may lag behind the server that the node was made on.
+        // A follower may lag behind the server on which the node was created.
         let (synced, found) = (client.sync(path), client.exists(path));
-        let told = |error: Error| error.to_string();
-        synced.await.map_err(told)?;
-        if self.marker.is(found.await.map_err(told)?) {
+        let describe = |error: Error| error.to_string();
+        synced.await.map_err(describe)?;
+        if self.marker.is(found.await.map_err(describe)?) {
             return Ok(Seen::Own);
         }
 
-        match self.marker.is_certain(&client).await.map_err(told)? {
+        match self.marker.is_certain(&client).await.map_err(describe)? {
             true => Ok(Seen::Own),
             false => Ok(Seen::Other),
         }
     }
 
-    /// A session with this server alone; why there is none, at its first failure.
+    /// Starts a session with this server only, or returns the first error.
     async fn connect(&self, server: &Server) -> Result<Client, String> {
         let pinned = Pinned { runtime: Arc::clone(&self.runtime), address: server.address };
         let runtime: Arc<dyn Runtime> = Arc::new(pinned);
@@ -345,7 +344,7 @@ impl Probe {
             biased;
             connected = connected => match connected {
                 Ok(_) => {}
-                Err(_) => return Err("the client ended".to_owned()),
+                Err(_) => return Err("the client was closed".to_owned()),
             },
             failed = tried.wait_for(|tried| !tried.reasons.is_empty()) => {
                 let reasons = failed.map(|tried| tried.reasons.clone()).unwrap_or_default();
@@ -356,7 +355,7 @@ impl Probe {
     }
 }
 
-/// A runtime whose connections are all to one address, if there is one.
+/// A runtime that connects to a single address, if there is one.
 #[derive(Debug)]
 struct Pinned {
     runtime: Arc<dyn Runtime>,

@@ -1,4 +1,4 @@
-//! Where the session leaves the paths that a watch was told of.
+//! Where the session stores the changed paths of a watch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,49 +9,48 @@ use tokio::sync::Notify;
 use crate::arrival::Arrival;
 use crate::watch_item::WatchLost;
 
-/// A path that a watch was told of.
+/// A path that a watch reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirtyPath {
     /// The node.
     pub path: String,
-    /// When the first of the events arrived.
+    /// When the first event of the path arrived.
     pub first: Arrival,
-    /// When the last one did.
+    /// When the last event arrived.
     pub last: Arrival,
-    /// What the last one said.
+    /// The kind of the last event.
     pub kind: EventKind,
 }
 
-/// When a watch was set again on new connections. What happened to any node between two connections is not
-/// known.
+/// When a watch was rearmed on new connections. Changes between two connections are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rearms {
-    /// The first time. What arrived before is of the connection before.
+    /// The first time. Earlier events belong to the previous connection.
     pub first: Arrival,
     /// The last time.
     pub last: Arrival,
 }
 
 impl Rearms {
-    /// The watch was set once.
+    /// The watch was rearmed once.
     #[must_use]
     pub fn once(arrival: Arrival) -> Self {
         Self { first: arrival, last: arrival }
     }
 
-    /// Together with those before it that have not been seen to yet.
+    /// Combined with earlier rearms that have not been handled yet.
     #[must_use]
     pub fn after(self, earlier: Option<Self>) -> Self {
         Self { first: earlier.map_or(self.first, |earlier| earlier.first), ..self }
     }
 }
 
-/// What a watch was told of since it was asked last.
+/// Everything that a watch reported since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirtySet {
-    /// The nodes that something happened to, sorted.
+    /// The changed nodes, sorted.
     pub paths: Vec<DirtyPath>,
-    /// When the watch was set again, if it was.
+    /// When the watch was rearmed, if it was.
     pub rearmed: Option<Rearms>,
 }
 
@@ -62,11 +61,11 @@ pub(crate) struct Pending {
     pub(crate) end: Option<WatchLost>,
 }
 
-/// Where the paths are kept until they are taken.
+/// Stores the paths until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Sink {
     state: Mutex<Pending>,
-    /// Tells the one who waits that there is something.
+    /// Wakes the waiting task.
     pub(crate) wake: Notify,
 }
 
@@ -75,7 +74,7 @@ impl Sink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing to take, and the watch has not ended.
+    /// Whether there are no changed paths and the watch has not ended.
     pub(crate) fn is_clean(&self) -> bool {
         let state = self.state();
         state.paths.is_empty() && state.rearmed.is_none() && state.end.is_none()
@@ -87,15 +86,15 @@ impl Sink {
     }
 }
 
-/// The session's end of it.
+/// The session's end of the sink.
 #[derive(Debug)]
 pub(crate) struct PathsSender(pub(crate) Arc<Sink>);
 
 impl PathsSender {
     pub(crate) fn changed(&self, path: String, kind: EventKind, arrival: Arrival) {
         self.0.change(|state| {
-            let told = state.paths.entry(path).or_insert((arrival, arrival, kind));
-            (told.1, told.2) = (arrival, kind);
+            let entry = state.paths.entry(path).or_insert((arrival, arrival, kind));
+            (entry.1, entry.2) = (arrival, kind);
         });
     }
 
@@ -116,12 +115,12 @@ impl Drop for PathsSender {
     }
 }
 
-/// Says whether there is something to take from a [`DirtyPaths`](crate::DirtyPaths). Cheap to clone.
+/// Checks whether a [`DirtyPaths`](crate::DirtyPaths) has something to take. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PathsProbe(pub(crate) Arc<Sink>);
 
 impl PathsProbe {
-    /// Whether there is nothing to take, and the watch has not ended.
+    /// Whether there are no changed paths and the watch has not ended.
     pub fn is_clean(&self) -> bool {
         self.0.is_clean()
     }

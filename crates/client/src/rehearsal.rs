@@ -1,7 +1,7 @@
-//! [`Rehearsal`]: losses on purpose, for the tests of programs that hold locks.
+//! [`Rehearsal`]: injected faults, for tests of programs that hold locks.
 //!
-//! A client in rehearsal has a [`Runtime`] between itself and the real one: its clock can be set ahead, and
-//! each connection goes through a [`relay`], which can end it.
+//! A client in rehearsal uses a [`Runtime`] that wraps the real one: its clock can be advanced, and each
+//! connection goes through a [`relay`], which can close it.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,23 +24,23 @@ use crate::connect_string::Host;
 use crate::identity::SessionIdentity;
 use crate::runtime::{Boxed, Runtime, Stream, Transport};
 
-/// Makes a client suffer what networks, servers and machines do to it, at the moment that a test chooses. For
+/// Injects the faults of networks, servers and machines into a client, at a moment that a test chooses. For
 /// tests of programs that hold locks: does the work stop when the lock is lost?
 ///
-/// Needs the feature `rehearsal`, which is for `[dev-dependencies]`: without it, no program can contain
-/// this. It works with every server, such as the embedded engine. A rehearsal is for one client, which is given it
-/// by [`ClientBuilder::rehearsal`](crate::ClientBuilder::rehearsal); the other clients of a test play the
-/// other programs.
+/// Requires the feature `rehearsal`, which is for `[dev-dependencies]`: without it, a program cannot contain
+/// this code. It works with every server, such as the embedded engine. A rehearsal belongs to one client,
+/// which receives it with [`ClientBuilder::rehearsal`](crate::ClientBuilder::rehearsal); the other clients of
+/// a test play the other programs.
 ///
 /// # Guarantees
 ///
-/// A lock is lost here in the order in which it is lost in production: its holder knows, or would know if it
-/// looked, before another client is granted it.
+/// A lock is lost in the same order as in production: its holder can know of the loss before another client
+/// acquires the lock.
 ///
 /// # Not guaranteed
 ///
-/// - [`Clock`](crate::Clock) and the timers of tokio do not go ahead with the client's clock. Code under test asks
-///   the guard how much time remains, or [`Client::now`].
+/// - [`Clock`](crate::Clock) and the timers of tokio do not advance with the client's clock. Code under test
+///   must ask the guard how much time remains, or call [`Client::now`].
 /// - Connections are slower than without a rehearsal.
 ///
 /// # Examples
@@ -65,13 +65,14 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// A rehearsal in which nothing happens yet.
+    /// A rehearsal without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the client's connection, and lets it reach no server before [`Rehearsal::reconnect`]. Its locks are
-    /// lost at their deadlines, which is within the session timeout; [`Rehearsal::stand_still`] shortens a test.
+    /// Closes the client's connection, and makes all servers unreachable until [`Rehearsal::reconnect`] is
+    /// called. The locks are lost at their deadlines, within the session timeout; [`Rehearsal::pause`]
+    /// shortens a test.
     pub fn cut_off(&self) {
         self.faults.network.send_modify(|network| {
             network.is_cut_off = true;
@@ -79,40 +80,42 @@ impl Rehearsal {
         });
     }
 
-    /// Lets the client reach the servers again.
+    /// Makes the servers reachable again.
     pub fn reconnect(&self) {
         self.faults.network.send_modify(|network| network.is_cut_off = false);
     }
 
-    /// Ends the connection when the server answers the client's next write (a create, a delete, new data or a
-    /// transaction with one of these). The write has been applied, and the client does not know. Reads,
-    /// heartbeats and what is on its way already do not count.
+    /// Closes the connection when the server replies to the client's next write (a create, a delete, new data
+    /// or a transaction with one of these). The write has been applied, but the client does not know. Reads,
+    /// heartbeats and requests that are already in flight do not count.
     pub fn lose_next_reply(&self) {
         self.faults.loses_next.store(true, Ordering::Relaxed);
     }
 
-    /// Sets the client's clock ahead, as if the program had been stopped or its machine suspended for this long. A
-    /// lock whose lease ends within that time is lost when this returns; a task that waits for the loss learns of
-    /// it within a second. The servers do not notice.
-    pub fn stand_still(&self, duration: Duration) {
+    /// Advances the client's clock, as if the program had been paused or its machine suspended for this long.
+    /// A lock whose lease ends within that time is lost when this method returns; a task that waits for the
+    /// loss is woken within a second. The servers do not notice.
+    pub fn pause(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.faults.ahead.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Expires the client's session, as servers do that have not heard of it for a session timeout: the client is
-    /// cut off, its clock goes ahead by that time, the servers end the session with all its ephemeral nodes, and
-    /// the client reaches them again, unless it was cut off before. Costs a connection and two round trips.
+    /// Expires the client's session, like servers that have not heard of it for a session timeout: the client
+    /// is cut off, its clock advances by that time, the servers end the session with all its ephemeral nodes,
+    /// and the servers become reachable again, unless the client was cut off before. Costs a connection and
+    /// two round trips.
     ///
     /// # Errors
-    /// If the client has no session, or the server to which it was connected last cannot be reached.
+    /// If the client does not have a session, or its last server is unreachable.
     ///
     /// # Session loss
-    /// Is what it is for.
+    /// The session expires; that is the purpose of this method.
     ///
     /// # Cancel safety
     /// Dropping the future may leave the client cut off.
     pub async fn expire_session(&self) -> io::Result<()> {
-        let no_session = || io::Error::new(io::ErrorKind::NotConnected, "there is no session");
+        let no_session =
+            || io::Error::new(io::ErrorKind::NotConnected, "the client does not have a session");
         let (runtime, client) = self.faults.client().ok_or_else(no_session)?;
         let identity = client.session_identity().ok_or_else(no_session)?;
         let link = client.shared().link();
@@ -120,9 +123,9 @@ impl Rehearsal {
 
         let was_cut_off = self.faults.network.borrow().is_cut_off;
         self.cut_off();
-        self.stand_still(identity.timeout);
+        self.pause(identity.timeout);
         let ended = async {
-            // A server may still be about to take the session back for a connection before.
+            // A server may still be about to resume the session for an earlier connection.
             let server = async || runtime.connect(&host, link.address).await;
             while !end_session(server().await?.into_stream(), &identity).await? {}
             Ok(())
@@ -134,34 +137,34 @@ impl Rehearsal {
         ended
     }
 
-    /// What a client takes from outside while this rehearsal is on.
+    /// Wraps the runtime of a client in this rehearsal.
     pub(crate) fn around(&self, runtime: Arc<dyn Runtime>) -> Arc<dyn Runtime> {
         Arc::new(Rehearsed { runtime, faults: Arc::clone(&self.faults) })
     }
 
-    /// Makes this the client whose session can be expired.
+    /// Sets the client whose session can be expired.
     pub(crate) fn is_of(&self, client: &Client, runtime: &Arc<dyn Runtime>) {
         let mut own = self.faults.client.lock().unwrap_or_else(PoisonError::into_inner);
         *own = Some((Arc::clone(runtime), client.downgrade()));
     }
 }
 
-/// What is to go wrong.
+/// The faults to inject.
 #[derive(Debug, Default)]
 struct Faults {
     network: watch::Sender<Network>,
-    /// By how much the client's clock is ahead, in nanoseconds.
+    /// How far the client's clock is ahead, in nanoseconds.
     ahead: AtomicU64,
-    /// Whether the connection is to end at the answer to the next write.
+    /// Whether to close the connection at the reply to the next write.
     loses_next: AtomicBool,
-    /// The client, and what it would take from outside without this.
+    /// The client, and its unwrapped runtime.
     client: Mutex<Option<(Arc<dyn Runtime>, WeakClient)>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Network {
     is_cut_off: bool,
-    /// Grows when all connections are to end.
+    /// Increases when all connections are to be closed.
     cuts: u64,
 }
 
@@ -191,10 +194,10 @@ impl Runtime for Rehearsed {
         address: Option<IpAddr>,
     ) -> Boxed<'a, io::Result<Transport>> {
         Box::pin(async move {
-            // Subscribed before the connection is made, so that it is ended by a cut in between.
+            // Subscribed before the connection is opened, so that a cut in between closes it.
             let network = self.faults.network.subscribe();
             if network.borrow().is_cut_off {
-                return Err(io::Error::other("the client is cut off by a rehearsal"));
+                return Err(io::Error::other("a rehearsal has cut the client off"));
             }
             let server = self.runtime.connect(host, address).await?;
             let (address, faults) = (server.address(), Arc::clone(&self.faults));
@@ -217,7 +220,8 @@ impl Runtime for Rehearsed {
     }
 }
 
-/// One connection, until either side ends it, it is cut, or an answer is to be lost. Both sides then see it closed.
+/// One connection, until either side closes it, it is cut, or a reply is to be lost. Both sides then see it
+/// closed.
 async fn relay(
     client: DuplexStream,
     server: Box<dyn Stream>,
@@ -236,7 +240,7 @@ async fn relay(
     }
 }
 
-/// The number of the request at whose answer a connection ends.
+/// The xid of the request at whose reply the connection is closed.
 type Lost = Mutex<Option<i32>>;
 
 async fn requests(
@@ -279,7 +283,7 @@ async fn replies(
     }
 }
 
-/// Whether the request changes something if it succeeds. A heartbeat only checks.
+/// Whether the request changes data if it succeeds. A heartbeat only checks.
 fn is_write(request: &Request) -> bool {
     match request {
         Request::Multi(steps) => steps.iter().any(|step| !matches!(step, Op::Check(_))),
@@ -315,7 +319,7 @@ async fn forward(to: &mut (impl AsyncWrite + Unpin), frame: &Bytes) -> io::Resul
     to.flush().await
 }
 
-/// Takes a session over and closes it; returns whether the server says that it is over.
+/// Resumes a session and closes it. Returns whether the server confirms the end.
 async fn end_session(mut server: Box<dyn Stream>, identity: &SessionIdentity) -> io::Result<bool> {
     let (session_id, password) = (identity.id, identity.password.clone());
     let timeout = i32::try_from(identity.timeout.as_millis()).unwrap_or(i32::MAX);
@@ -329,7 +333,7 @@ async fn end_session(mut server: Box<dyn Stream>, identity: &SessionIdentity) ->
     let mut input = BytesMut::new();
     // A server that does not accept the session closes the connection.
     let Ok(handshake) = next_frame(&mut server, &mut input).await else { return Ok(false) };
-    // The answer to the end, and the end of the connection.
+    // The reply to the close, and the end of the connection.
     while next_frame(&mut server, &mut input).await.is_ok() {}
     let response = ConnectResponse::decode(&mut Decoder::new(handshake));
     Ok(response.map_err(io::Error::other)?.timeout_ms == 0)

@@ -1,4 +1,4 @@
-//! Reply and WatchedReply: the futures of the answers to requests.
+//! Reply and WatchedReply: the futures of replies to requests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,33 +13,34 @@ use crate::error::Error;
 use crate::shared::Answer;
 use crate::watcher::Watcher;
 
-/// Makes a value of an answer whose paths are below a chroot; `None`: it is not one to the request.
+/// Converts a response, whose paths are below a chroot, to a value. `None` if the response does not match the
+/// request.
 pub(crate) type Read<T> = fn(Response, Option<&ZnodePath>) -> Option<T>;
 
-/// The answer to a request that has already been handed over for sending. Costs one round trip, which is
-/// shared by all requests that are made before the first of their answers.
+/// The reply to a request that has already been queued for sending. Costs one round trip, shared by all
+/// requests that are made before the first of their replies.
 ///
-/// Requests are sent in the order in which they are made, whether or not their answers are
-/// awaited: to pipeline, make several before awaiting the first.
+/// Requests are sent in the order in which they are made, whether or not their replies are awaited. To
+/// pipeline, make several requests before awaiting the first reply.
 ///
 /// # Errors
-/// If the server refuses the request, the connection is lost before the answer comes, no server can be
-/// reached for a whole session timeout, or the client is closed. [`Error::outcome`] tells whether the request
-/// may have had an effect.
+/// If the server refuses the request, the connection is lost before the reply arrives, no server is reachable
+/// for a whole session timeout, or the client is closed. [`Error::outcome`] returns whether the request may
+/// have had an effect.
 ///
 /// # Session loss
-/// A request that has no answer yet fails with an error for which [`Error::is_session_expired`] is true. It
-/// is not sent again in the next session.
+/// An unanswered request fails with an error for which [`Error::is_session_expired`] is true. It is not
+/// repeated in the next session.
 ///
 /// # Cancel safety
-/// Dropping it does not take the request back, which is sent all the same.
-#[must_use = "the request is sent, but only the answer tells whether it succeeded"]
+/// Dropping it does not cancel the request.
+#[must_use = "the request is sent, but only its reply shows whether it succeeded"]
 #[derive(Debug)]
 pub struct Reply<T> {
     receiver: oneshot::Receiver<Answer>,
     op: OpCode,
     path: ZnodePath,
-    /// What is to be taken off the paths in the answer.
+    /// The prefix to remove from the paths in the response.
     chroot: Option<ZnodePath>,
     read: Read<T>,
 }
@@ -55,15 +56,15 @@ impl<T> Reply<T> {
         Self { receiver, op, path, chroot, read }
     }
 
-    /// The same, with the last transaction that the server had applied: this request's own, if it
-    /// was a write.
+    /// The result, with the last transaction that the server had applied. For a write, that is the write
+    /// itself.
     pub(crate) async fn with_zxid(mut self) -> Result<(T, Zxid), Error> {
         let Arrived { result, zxid, .. } = self.arrived().await;
         result.map(|value| (value, zxid))
     }
 
-    /// Waits for the answer as awaiting it does, and tells its place among events and other answers. Makes
-    /// no request of its own.
+    /// Waits for the reply as awaiting it does, and returns its position among events and other replies.
+    /// Makes no request of its own.
     ///
     /// # Session loss
     /// As [`Reply`].
@@ -72,7 +73,7 @@ impl<T> Reply<T> {
     /// Safe: call it again.
     ///
     /// # Panics
-    /// If it has returned the answer before.
+    /// If the reply has already been returned.
     pub async fn arrived(&mut self) -> Arrived<T> {
         let answer = (&mut self.receiver).await.unwrap_or_else(|_| unanswered());
         let (zxid, arrival) = (answer.zxid, answer.arrival);
@@ -96,40 +97,40 @@ impl<T> Future for Reply<T> {
     }
 }
 
-/// An answer that is well-formed, and not one to this operation.
+/// A well-formed response that does not match this operation.
 pub(crate) fn misfit(op: OpCode) -> RequestError {
     RequestError::BadAnswer(DecodeError::MisplacedOp(op.code()))
 }
 
-/// The sender goes away unused only when the driver's runtime has ended.
+/// The sender is dropped unused only when the driver's runtime has ended.
 fn unanswered() -> Answer {
     let (result, zxid) = (Err(RequestError::Closed), Zxid(0));
     Answer { result, zxid, arrival: Arrival::START }
 }
 
-/// An answer and its place in the order of what a client is told.
+/// A reply and its position among events and other replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Arrived<T> {
-    /// The answer.
+    /// The result.
     pub result: Result<T, Error>,
-    /// The last transaction that the server had applied; 0 if no server answered.
+    /// The last transaction that the server had applied; 0 if no server replied.
     pub zxid: Zxid,
-    /// Its place.
+    /// The position.
     pub arrival: Arrival,
 }
 
-/// The answer to a request that also sets a watch. Costs what a [`Reply`] does.
+/// The reply to a request that also sets a watch. Costs the same as a [`Reply`].
 ///
 /// # Errors
-/// As [`Reply`]; then there is no watch.
+/// As [`Reply`]; no watch is set then.
 ///
 /// # Session loss
 /// As [`Reply`]. A watch that was set ends with the session; see [`Watcher::changed`].
 ///
 /// # Cancel safety
-/// Dropping it gives up the watch. The request is sent all the same.
-#[must_use = "the watch is gone when this is dropped"]
+/// Dropping it removes the watch. The request is sent anyway.
+#[must_use = "the watch ends when this is dropped"]
 #[derive(Debug)]
 pub struct WatchedReply<T> {
     reply: Reply<T>,

@@ -1,4 +1,4 @@
-//! Which failures are transient, and when a request may be made again: for recipes.
+//! Which failures are transient, and when a request may be repeated. For recipes.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use crate::client::Client;
 use crate::error::Error;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest of the pauses between attempts.
+/// The longest pause between attempts.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long data is that may be too long for a server, at least. By default they take 1 MiB, and a part of an
-/// edition is half of that.
-const LONG: usize = 256 << 10;
+/// Data of at least this length may be too long for a server. By default servers accept 1 MiB, and a part of
+/// an edition is half of that.
+const LARGE_DATA_BYTES: usize = 256 << 10;
 
-/// How often in a row a connection may be lost with long data on it.
-const LONG_TRIES: u32 = 3;
+/// How many times in a row a connection may be lost with long data on it.
+const LARGE_DATA_TRIES: u32 = 3;
 
-/// The pauses between attempts: of 20 ms, and twice as long from one to the next, up to a second. Each is
-/// shortened at random by up to half, so that those whom a server refused together do not come back together.
+/// The pauses between attempts: 20 ms at first, doubling up to a second. Each is shortened at random by up to
+/// half, so that clients which a server refused together do not retry together.
 #[derive(Debug)]
 pub struct Backoff {
     next: Duration,
 }
 
-/// Before the first pause.
+/// The state before the first pause.
 impl Default for Backoff {
     fn default() -> Self {
         Self { next: FIRST_PAUSE }
@@ -33,10 +33,10 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The next pause. Makes no request.
+    /// Waits for the next pause. Makes no request.
     ///
     /// # Session loss
-    /// Does not concern it.
+    /// No effect.
     ///
     /// # Cancel safety
     /// Safe.
@@ -47,10 +47,10 @@ impl Backoff {
     }
 }
 
-/// The first of these pauses, where each attempt stands by itself. Makes no request.
+/// Waits for the first pause, for attempts that are independent of each other. Makes no request.
 ///
 /// # Session loss
-/// Does not concern it.
+/// No effect.
 ///
 /// # Cancel safety
 /// Safe.
@@ -58,21 +58,21 @@ pub async fn pause() {
     Backoff::default().pause().await;
 }
 
-/// Whether a request that failed may succeed in the same session when it is made again. Without a
-/// connection it waits for the next one, and fails for good when none comes.
+/// Whether a failed request may succeed in the same session when it is repeated. Without a connection the
+/// repeated request waits for the next one, and fails permanently if there is none in time.
 pub fn is_transient(error: &Error) -> bool {
     error.is_retryable() && !error.is_unreachable()
 }
 
-/// Returns when a request that failed may be made again; makes no request itself. A request that a server has refused for
-/// now waits for a moment, and so does one that was not sent because the lock that it is made under is
-/// in doubt; one that lost its connection waits by itself for the next one.
+/// Returns when a failed request may be repeated. Makes no request itself. After a temporary refusal by a
+/// server, and for a request that was not sent because its lock is in doubt, it waits for a moment; a request
+/// whose connection was lost waits for the next connection by itself.
 ///
 /// # Errors
-/// The error of the request, if it fails for good.
+/// The error of the request, if the failure is permanent.
 ///
 /// # Session loss
-/// The error is one of these: it fails for good.
+/// The error counts as permanent.
 ///
 /// # Cancel safety
 /// Safe.
@@ -86,14 +86,14 @@ pub async fn retry_pause(error: Error) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same for one that belongs to no session: it is made again in the next one if this one is over. Makes no
-/// request.
+/// Like [`retry_pause`], for a request that does not depend on the session: it may be repeated in the next
+/// session. Makes no request.
 ///
 /// # Errors
-/// The error of the request, if it fails for good.
+/// The error of the request, if the failure is permanent.
 ///
 /// # Session loss
-/// The error is one of these: the request is made again in the next session.
+/// The error counts as transient.
 ///
 /// # Cancel safety
 /// Safe.
@@ -101,52 +101,52 @@ pub async fn retry_anywhere(error: Error) -> Result<(), Error> {
     if error.is_session_expired() { Ok(()) } else { retry_pause(error).await }
 }
 
-/// Counts the connections that were lost before a write was answered. A server that takes less at once
-/// than the client closes the connection at each, which costs everybody who uses it.
+/// Counts the connections that were lost before a write was answered. A server with a lower size limit than
+/// the client closes the connection at each such write, which affects all users of the connection.
 #[derive(Debug, Default)]
 pub struct Unanswered {
     in_a_row: u32,
 }
 
-/// The connection was lost each time with so many bytes of data on it, so servers seem to close it at them.
+/// The connection was lost repeatedly with this many bytes of data on it, so servers seem to reject them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// How many bytes.
+    /// The length of the data, in bytes.
     pub bytes: usize,
-    /// How often in a row.
+    /// The number of failures in a row.
     pub tries: u32,
 }
 
 impl Unanswered {
-    /// A write with so many bytes of data, which was begun then, failed. Says that these are why, if that
-    /// is likely.
+    /// A write with this many bytes of data, started at `begun`, failed. Returns `TooLong` if its length is
+    /// the likely reason.
     pub fn one_more(
         &mut self,
         client: &Client,
         error: &Error,
         (bytes, begun): (usize, Instant),
     ) -> Option<TooLong> {
-        if bytes < LONG {
+        if bytes < LARGE_DATA_BYTES {
             return None;
         }
         let is_lost = error.code().is_none() && error.outcome() == Outcome::Unknown;
         let is_cut_off = is_lost && error.is_retryable() && !error.is_session_expired();
-        // Or the client has hung up by itself, on a server that was silent.
+        // The client itself closes the connection of a silent server.
         if !is_cut_off || client.now().since(begun) >= client.timing().silence_limit() {
             self.in_a_row = 0;
             return None;
         }
         self.in_a_row += 1;
         let tries = self.in_a_row;
-        (tries >= LONG_TRIES).then_some(TooLong { bytes, tries })
+        (tries >= LARGE_DATA_TRIES).then_some(TooLong { bytes, tries })
     }
 }
 
-/// Returns when it is not so that no server could be reached for a session timeout; or when the client is
-/// closed, which the next request tells. A request would fail again after as long. Makes no request.
+/// Returns when the client is not known to be unreachable any more, or is closed, which the next request
+/// reports. Otherwise a repeated request would fail after another session timeout. Makes no request.
 ///
 /// # Session loss
-/// Does not concern it.
+/// No effect.
 ///
 /// # Cancel safety
 /// Safe.
@@ -155,11 +155,11 @@ pub async fn reachable(client: &Client) {
     let _ = status.wait_for(|status| status.contact != Contact::Unreachable).await;
 }
 
-/// Returns when work that goes on by itself may repeat a request that failed for now. One that failed because
-/// no server could be reached waits until one can; any other waits for a moment. Makes no request.
+/// Returns when background work may repeat a request that failed for the moment. If no server was reachable,
+/// it waits until one is; after any other failure it waits for a moment. Makes no request.
 ///
 /// # Session loss
-/// Does not concern it.
+/// No effect.
 ///
 /// # Cancel safety
 /// Safe.
@@ -173,7 +173,7 @@ pub async fn outlast(client: &Client, error: &Error) {
 /// Returns when the client is closed. Makes no request.
 ///
 /// # Session loss
-/// Does not concern it.
+/// No effect.
 ///
 /// # Cancel safety
 /// Safe.

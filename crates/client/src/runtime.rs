@@ -1,9 +1,7 @@
-//! Runtime: what a client takes from outside, which is the time, connections, unique identifiers and a
-//! way to spawn its task.
+//! Runtime: the environment of a client: time, connections, unique identifiers and the spawning of its task.
 //!
-//! Programs use `TokioRuntime`. Simulations have their own, in which time is
-//! virtual, connections are lost on purpose, identifiers follow from a seed and tasks are paused;
-//! see `tests/simulation` and `tests/model`.
+//! Programs use `TokioRuntime`. Simulations use their own, in which time is virtual, connections are lost on
+//! purpose, identifiers follow from a seed and tasks are paused; see `tests/simulation` and `tests/model`.
 
 use std::fmt;
 use std::io;
@@ -27,28 +25,28 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug> Stream for T {}
 
-/// What a client takes from outside.
+/// The environment of a client.
 pub trait Runtime: Send + Sync + fmt::Debug {
-    /// The time now; see [`Clock`].
+    /// The current time; see [`Clock`].
     fn now(&self) -> Instant;
 
-    /// A connection to a server: at this address, or at any of its name.
+    /// Connects to a server, at this address or at any address of its name.
     fn connect<'a>(
         &'a self,
         host: &'a Host,
         address: Option<IpAddr>,
     ) -> Boxed<'a, io::Result<Transport>>;
 
-    /// The addresses of a host's name; none if it has no name.
+    /// The addresses of a host's name; empty for a host without a name.
     fn addresses<'a>(&'a self, host: &'a Host) -> Boxed<'a, Vec<IpAddr>> {
         let _ = host;
         Box::pin(async { Vec::new() })
     }
 
-    /// An identifier that nobody else has, nor will have.
+    /// A unique identifier.
     fn unique_id(&self) -> Uuid;
 
-    /// Runs the client's task to its end.
+    /// Runs the client's task until it completes.
     fn spawn(&self, task: Boxed<'static, ()>);
 }
 
@@ -59,12 +57,12 @@ pub enum Transport {
     Tcp(TcpStream),
     /// On this machine.
     Unix(UnixStream),
-    /// Made by another runtime, or encrypted, and to which address if there is one.
+    /// Created by another runtime, or encrypted; with the peer's address if there is one.
     Other(Box<dyn Stream>, Option<IpAddr>),
 }
 
 impl Transport {
-    /// The connection, whatever its kind.
+    /// The connection as a trait object.
     pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         match self {
             Self::Tcp(stream) => Box::new(stream),
@@ -73,7 +71,7 @@ impl Transport {
         }
     }
 
-    /// The address at its other end, if it has one.
+    /// The address of the peer, if it has one.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip()),

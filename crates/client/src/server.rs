@@ -1,4 +1,4 @@
-//! Server: one server that a connection string stands for.
+//! Server: one server of a connection string.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use crate::connect_string::Host;
 use crate::runtime::Runtime;
 
-/// One server of a connection string: a host, and which address if its name has several.
+/// One server of a connection string: a host, and its address if the name has several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Server {
     pub(crate) host: Host,
-    /// `None` for a socket, an address, and a name with one address.
+    /// `None` for a Unix socket, an IP address, and a name with one address.
     pub(crate) address: Option<IpAddr>,
 }
 
 impl Server {
-    /// Whether a connection to this host at this address is one to this server.
+    /// Whether a connection to this host and address is a connection to this server.
     pub(crate) fn is_at(&self, host: &Host, address: Option<IpAddr>) -> bool {
         self.host == *host && (self.address.is_none() || self.address == address)
     }
@@ -31,12 +31,12 @@ impl fmt::Display for Server {
     }
 }
 
-/// All servers that these hosts stand for. Looks their names up.
+/// All servers of these hosts. Looks up their names.
 pub(crate) async fn servers_of(hosts: &[Host], runtime: &dyn Runtime) -> Vec<Server> {
     let mut servers = BTreeSet::new();
     for host in hosts {
         let addresses: BTreeSet<_> = runtime.addresses(host).await.into_iter().collect();
-        // What listens on a port of this machine is one server, however many addresses lead to it.
+        // A port of this machine is one server, however many addresses it has.
         let is_one = addresses.len() < 2 || addresses.iter().all(IpAddr::is_loopback);
         let all = match is_one {
             true => BTreeSet::from([None]),

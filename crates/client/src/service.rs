@@ -1,8 +1,8 @@
-//! What is known of the servers being one service, and how it is judged. No I/O.
+//! What is known about the servers being one service, and how it is decided. No I/O.
 //!
-//! Two services that share no server may each grant the same lock. So the service that a session
-//! belongs to has to have a majority of the servers that the connection string stands for: two
-//! clients of one connection string then have a server in common, and so a service.
+//! Two services that do not share a server may each grant the same lock. So the service of a session must
+//! have a majority of the servers in the connection string: two clients with the same connection string then
+//! have a server in common, and therefore use the same service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::server::Server;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// A server belongs to another service than the one that this client is connected to.
+    /// A server belongs to a different service than the one that this client is connected to.
     #[error(
         "{other} and {own} are not one service: what was just written to {own} is not on {other}, so \
          each would grant the same lock; name the servers of one ensemble only"
@@ -29,18 +29,18 @@ pub enum ServiceError {
         /// The other server.
         other: String,
     },
-    /// Too many servers cannot be reached to tell, and the client is
+    /// Too few servers are reachable to decide, and the client is
     /// [strict](crate::ClientBuilder::strict_servers).
-    #[error("{}; start them, or name only servers that can be reached", unproven(*own, *all, unreachable))]
+    #[error("{}; start them, or name only reachable servers", unproven(*own, *all, unreachable))]
     Unproven {
         /// How many servers are known to be one service.
         own: usize,
-        /// How many servers there are.
+        /// The number of servers.
         all: usize,
-        /// Those that gave no answer, and why.
+        /// The servers that did not reply, with the reasons.
         unreachable: Vec<(String, String)>,
     },
-    /// The node by which servers were to be compared is gone.
+    /// The node used for the comparison was deleted.
     #[error("{node} was deleted before its servers could be compared; try again")]
     NodeGone {
         /// The node.
@@ -48,48 +48,48 @@ pub enum ServiceError {
     },
 }
 
-/// Says that these servers could not be compared.
+/// The message that these servers could not be compared.
 pub(crate) fn unproven(own: usize, all: usize, unreachable: &[(String, String)]) -> String {
     let servers: Vec<_> = unreachable.iter().map(|(name, why)| format!("{name} ({why})")).collect();
     format!(
-        "cannot tell whether the servers are one service: only {own} of {all} are known to be, and \
-         these gave no answer: {}",
+        "cannot determine whether the servers are one service: only {own} of {all} are known to be; \
+         no reply from: {}",
         servers.join(", ")
     )
 }
 
-/// What a server shows of a node of this client.
+/// What a server shows about the node of this client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It is there, so the server belongs to the client's own service.
+    /// The node exists, so the server belongs to the client's own service.
     Own,
-    /// It is certainly not there.
+    /// The node certainly does not exist there.
     Other,
-    /// There was no answer.
+    /// The server did not reply, for this reason.
     Nothing(String),
 }
 
-/// What follows from what was seen.
+/// What follows from the replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// The client's own service has a majority of the servers.
-    One,
-    /// This server belongs to another one.
-    Not(Server),
-    /// So many more servers have to show the node.
-    Open(usize),
-    /// Too many servers gave no answer.
+    OneService,
+    /// This server belongs to a different service.
+    OtherService(Server),
+    /// This many more servers must show the node.
+    Undecided(usize),
+    /// Too many servers did not reply.
     Unproven { own: usize, all: usize },
 }
 
-/// A server, and what it showed; `None`: it was not asked yet.
+/// A server and its reply; `None` if it was not asked yet.
 pub(crate) type Asked = (Server, Option<Seen>);
 
-/// Judges what the servers showed.
+/// Decides from the replies so far.
 pub(crate) fn judge(servers: &[Asked]) -> Judgement {
     let other = |(server, seen): &Asked| (*seen == Some(Seen::Other)).then(|| server.clone());
     if let Some(server) = servers.iter().find_map(other) {
-        return Judgement::Not(server);
+        return Judgement::OtherService(server);
     }
 
     let all = servers.iter().filter(|(server, _)| !is_out_of_reach(server, servers)).count();
@@ -97,14 +97,14 @@ pub(crate) fn judge(servers: &[Asked]) -> Judgement {
         |wanted: fn(&Option<Seen>) -> bool| servers.iter().filter(|(_, seen)| wanted(seen)).count();
     let (own, open) = (count(|seen| *seen == Some(Seen::Own)), count(Option::is_none));
     match (all / 2 + 1).saturating_sub(own) {
-        0 => Judgement::One,
-        missing if missing <= open => Judgement::Open(missing),
+        0 => Judgement::OneService,
+        missing if missing <= open => Judgement::Undecided(missing),
         _ => Judgement::Unproven { own, all },
     }
 }
 
-/// Whether it is an address of a host that answers at addresses of the other family, and at none of this
-/// one: the host is there, and this machine has no way to the family, or the host serves only the other.
+/// Whether this is an address of a host that is reachable only over the other address family: this machine
+/// may not have a route for the family, or the host may not serve it.
 fn is_out_of_reach(server: &Server, servers: &[Asked]) -> bool {
     let Some(address) = server.address else { return false };
     let is_alike = |other: IpAddr| other.is_ipv4() == address.is_ipv4();
@@ -116,18 +116,18 @@ fn is_out_of_reach(server: &Server, servers: &[Asked]) -> bool {
         && alike.iter().all(|(_, seen)| matches!(seen, Some(Seen::Nothing(_))))
 }
 
-/// How a comparison of the servers ended.
+/// How a check of the servers ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// For the connection with this number.
+    /// The result for the connection with this number.
     Decided(u64, Result<(), ServiceError>),
-    /// The node is gone, but not for the end of its session.
+    /// The node was deleted, although its session is alive.
     NodeGone,
-    /// The connection or the session ended meanwhile.
+    /// The connection or the session ended during the check.
     Undecided,
 }
 
-/// What is known of the servers of a client.
+/// What is known about the servers of a client.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) hosts: Vec<Host>,
@@ -138,11 +138,11 @@ pub(crate) struct Service {
 #[derive(Debug, Default)]
 struct State {
     decided: Option<(u64, Result<(), ServiceError>)>,
-    /// The servers of the session's service, as far as they are known.
+    /// The servers that are known to belong to the session's service.
     own: BTreeSet<Server>,
     session: SessionId,
     under_way: Option<watch::Receiver<Option<Compared>>>,
-    /// What was warned of last.
+    /// The last warning.
     warned: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Service {
         Self { hosts, is_strict, state: Mutex::default() }
     }
 
-    /// Whether the hosts may stand for several servers.
+    /// Whether the hosts may be several servers.
     pub(crate) fn may_be_several(&self) -> bool {
         match self.hosts.as_slice() {
             [Host::Tcp { name, .. }] => name.parse::<IpAddr>().is_err(),
@@ -160,21 +160,21 @@ impl Service {
         }
     }
 
-    /// What was decided for the connection with this number.
+    /// The result for the connection with this number.
     pub(crate) fn decided(&self, connection: u64) -> Option<Result<(), ServiceError>> {
         let state = self.state();
         let (number, decided) = state.decided.as_ref()?;
         (*number == connection).then(|| decided.clone())
     }
 
-    /// The comparison that is under way, or another one, which `begin` is to tell the end of.
+    /// The check in progress, or a new one, whose result `begin` must send.
     pub(crate) fn compare(
         &self,
         begin: impl FnOnce(watch::Sender<Option<Compared>>),
     ) -> watch::Receiver<Option<Compared>> {
         let mut state = self.state();
         let under_way = state.under_way.take();
-        // It has ended if its sender is gone, also with the runtime that it ran in.
+        // The check has ended if its sender was dropped, also with the runtime of its task.
         let under_way = under_way.filter(|compared| compared.has_changed().is_ok());
         let compared = under_way.unwrap_or_else(|| {
             let (tell, compared) = watch::channel(None);
@@ -185,7 +185,7 @@ impl Service {
         compared
     }
 
-    /// Notes how a comparison ended, unless it has to be made again at the next grant.
+    /// Records how a check ended, unless it must be repeated at the next grant.
     pub(crate) fn note(&self, compared: &Compared) {
         if let Compared::Decided(number, decided) = compared {
             let passes = matches!(decided, Err(ServiceError::Unproven { .. }));
@@ -194,7 +194,7 @@ impl Service {
         }
     }
 
-    /// Adds servers that are known to belong to the service of this session.
+    /// Adds servers that belong to the service of this session.
     pub(crate) fn add_own(&self, session: SessionId, servers: impl Iterator<Item = Server>) {
         let mut state = self.state();
         if state.session != session {
@@ -210,7 +210,7 @@ impl Service {
         state.session == session && state.own.contains(server)
     }
 
-    /// Whether this is not what was warned of last.
+    /// Whether this differs from the last warning.
     pub(crate) fn is_news(&self, warning: &str) -> bool {
         let mut state = self.state();
         let is_news = state.warned.as_deref() != Some(warning);
@@ -232,7 +232,7 @@ mod tests {
         Server { host, address: address.map(|address| address.parse().unwrap()) }
     }
 
-    /// What servers with names of their own show: `o`wn, `x` another service, `-` nothing, `?` not asked.
+    /// The decision for servers that show: `o`wn, `x` another service, `-` no reply, `?` not asked.
     fn judged(seen: &str) -> Judgement {
         let servers: Vec<_> = seen
             .chars()
@@ -254,28 +254,28 @@ mod tests {
     #[test]
     fn a_majority_of_the_servers_has_to_show_the_node() {
         for (seen, expected) in [
-            ("o", Judgement::One),
-            ("o?", Judgement::Open(1)),
+            ("o", Judgement::OneService),
+            ("o?", Judgement::Undecided(1)),
             ("o-", Judgement::Unproven { own: 1, all: 2 }),
-            ("oo", Judgement::One),
-            ("o??", Judgement::Open(1)),
-            ("o-?", Judgement::Open(1)),
-            ("o-o", Judgement::One),
+            ("oo", Judgement::OneService),
+            ("o??", Judgement::Undecided(1)),
+            ("o-?", Judgement::Undecided(1)),
+            ("o-o", Judgement::OneService),
             ("o--", Judgement::Unproven { own: 1, all: 3 }),
-            ("oo??", Judgement::Open(1)),
+            ("oo??", Judgement::Undecided(1)),
             ("oo--", Judgement::Unproven { own: 2, all: 4 }),
-            ("ooo?", Judgement::One),
-            ("o????", Judgement::Open(2)),
+            ("ooo?", Judgement::OneService),
+            ("o????", Judgement::Undecided(2)),
         ] {
             assert_eq!(judged(seen), expected, "{seen}");
         }
     }
 
-    /// {A, B} and {C, D} in one connection string: one probe of B would have been enough for a client of A.
+    /// {A, B} and {C, D} in one connection string: one check of B would have been enough for a client of A.
     #[test]
     fn one_server_of_another_service_refutes_whatever_the_others_show() {
         for seen in ["ox", "oo?x", "oox", "o-x", "ooox"] {
-            assert!(matches!(judged(seen), Judgement::Not(_)), "{seen}");
+            assert!(matches!(judged(seen), Judgement::OtherService(_)), "{seen}");
         }
     }
 
@@ -284,10 +284,13 @@ mod tests {
         let of_one_name = |seen: [(&str, char); 2]| {
             judge(&seen.map(|(address, seen)| (server("zk", Some(address)), shown(seen))))
         };
-        assert_eq!(of_one_name([("10.0.0.1", 'o'), ("fd00::1", '-')]), Judgement::One);
+        assert_eq!(of_one_name([("10.0.0.1", 'o'), ("fd00::1", '-')]), Judgement::OneService);
         let two = of_one_name([("10.0.0.1", 'o'), ("10.0.0.2", '-')]);
         assert_eq!(two, Judgement::Unproven { own: 1, all: 2 });
-        assert!(matches!(of_one_name([("10.0.0.1", 'o'), ("fd00::1", 'x')]), Judgement::Not(_)));
+        assert!(matches!(
+            of_one_name([("10.0.0.1", 'o'), ("fd00::1", 'x')]),
+            Judgement::OtherService(_)
+        ));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The figures of sessions: how each client of this program stands with its servers.
+//! The metrics of sessions: the connection state of each client of this program.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::shared::Shared;
 /// The clients of this program.
 static CLIENTS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// Registers a new client, and all figures.
+/// Registers a new client, and all metrics.
 pub(crate) fn begin(shared: &Arc<Shared>) {
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
     clients.retain(|client| client.strong_count() > 0);
@@ -20,14 +20,14 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
     describe();
 }
 
-/// Sets the gauges of sessions. Returns the shortest session timeout; zero without clients.
+/// Sets the gauges of sessions. Returns the shortest session timeout, or zero without clients.
 pub fn update_sessions() -> Duration {
     let clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (mut counts, mut silence, mut timeout) = ([0_u32; STATES.len()], Duration::ZERO, None);
     for client in clients.iter().filter_map(Weak::upgrade) {
         let now = client.now();
         let (contact, heard, granted) =
-            client.look(|it| (Session::contact(it), it.last_received(), it.timeout()));
+            client.read(|it| (Session::contact(it), it.last_received(), it.timeout()));
         let state = match contact {
             Contact::Connected => 0,
             Contact::Disconnected => 1,

@@ -1,4 +1,4 @@
-//! The session behind a lock, as the handles of a client and its driver share it.
+//! The session behind a mutex, shared by the handles of a client and its driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,18 +24,18 @@ use crate::runtime::Runtime;
 use crate::status::{HoldState, Status};
 use crate::watch_item::{WatchItem, WatchLost};
 
-/// What a server answered.
+/// The reply of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) result: Result<Response, RequestError>,
-    /// The last transaction that it had applied by then.
+    /// The last transaction that the server had applied when it replied.
     pub(crate) zxid: Zxid,
     pub(crate) arrival: Arrival,
 }
 
 type Completion = oneshot::Sender<Answer>;
 
-/// Where the events of a watch go.
+/// Where the events of a watch are sent.
 #[derive(Debug)]
 pub(crate) enum WatchSink {
     Once(oneshot::Sender<WatchEvent>),
@@ -48,41 +48,41 @@ struct Core {
     sinks: BTreeMap<WatchId, WatchSink>,
     /// The live holds whose nodes were found missing.
     gone: BTreeSet<HoldId>,
-    /// How many holds are live.
+    /// The number of live holds.
     holds: usize,
     /// Tasks that wait until no hold is live.
     until_released: Vec<oneshot::Sender<()>>,
-    /// How often servers were behind what was seen before.
+    /// How many times servers were found behind what was seen before.
     rewinds: u64,
-    /// How often the status has changed.
+    /// How many times the status has changed.
     changes: u64,
-    /// How many things have been handed out.
+    /// How many replies and events have been delivered.
     arrivals: u64,
 }
 
-/// The connection that there is, or else was last.
+/// The current or last connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    /// How many there have been.
+    /// The number of connections so far.
     pub(crate) number: u64,
-    /// To which host; `None` before the first one.
+    /// The host; `None` before the first connection.
     pub(crate) host: Option<Host>,
     pub(crate) address: Option<IpAddr>,
 }
 
-/// What the handles of a client and its driver share.
+/// The state shared by the handles of a client and its driver.
 pub(crate) struct Shared {
     runtime: Arc<dyn Runtime>,
     /// The tokio runtime of the driver.
-    home: Handle,
+    tokio_runtime: Handle,
     core: Mutex<Core>,
-    /// Tells the driver that there may be something to transmit, or an earlier timeout.
+    /// Wakes the driver: there may be something to transmit, or an earlier timeout.
     wake: Notify,
     status: watch::Sender<Status>,
     link: Mutex<Link>,
 }
 
-// How it stands, and nothing of what is on its way: that may be secret, and is in every handle.
+// Only the status is shown: requests may contain secrets, and every handle contains this type.
 lockkeeper_wire::impl_debug!(Shared, self => status: *self.status.borrow());
 
 impl Shared {
@@ -91,7 +91,7 @@ impl Shared {
         Self::of(runtime, session)
     }
 
-    /// Takes over a session that servers know already.
+    /// Resumes a session that servers already know.
     pub(crate) fn resuming(
         runtime: Arc<dyn Runtime>,
         mut config: Config,
@@ -120,7 +120,7 @@ impl Shared {
 
         Self {
             runtime,
-            home: Handle::current(),
+            tokio_runtime: Handle::current(),
             core: Mutex::new(core),
             wake: Notify::new(),
             status: watch::Sender::new(status),
@@ -128,22 +128,22 @@ impl Shared {
         }
     }
 
-    /// What tells this session from others.
-    pub(crate) fn address(&self) -> usize {
+    /// The process-local identity of the session.
+    pub(crate) fn local_id(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The time now, by the clock that leases are measured by.
+    /// The current time by the client's clock.
     pub(crate) fn now(&self) -> Instant {
         self.runtime.now()
     }
 
-    /// Where time, connections and tasks come from.
+    /// The environment: time, connections and tasks.
     pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
         &self.runtime
     }
 
-    /// The connection that there is, or else was last.
+    /// The current or last connection.
     pub(crate) fn link(&self) -> Link {
         self.lock_link().clone()
     }
@@ -152,14 +152,14 @@ impl Shared {
         self.lock_link().number
     }
 
-    /// An identifier that nobody else has.
+    /// A unique identifier.
     pub(crate) fn unique_id(&self) -> Uuid {
         self.runtime.unique_id()
     }
 
     /// The tokio runtime in which the client was connected.
-    pub(crate) fn home(&self) -> &Handle {
-        &self.home
+    pub(crate) fn tokio_runtime(&self) -> &Handle {
+        &self.tokio_runtime
     }
 
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
@@ -170,7 +170,7 @@ impl Shared {
         self.status.borrow().contact
     }
 
-    // ----- for the handles --------------------------------------------------------------------
+    // ----- used by handles --------------------------------------------------------------------
 
     pub(crate) fn submit(&self, request: Request) -> oneshot::Receiver<Answer> {
         let (sender, receiver) = oneshot::channel();
@@ -178,7 +178,7 @@ impl Shared {
         receiver
     }
 
-    /// Submits a request that is answered in this session or not sent at all.
+    /// Submits a request that is sent in this session or fails.
     pub(crate) fn submit_in(
         &self,
         session: SessionId,
@@ -190,15 +190,15 @@ impl Shared {
                 return core.session.submit(now, request, sender);
             }
             let ended = RequestError::SessionExpired(Outcome::NotApplied);
-            // The receiver is still here.
+            // The receiver still exists.
             let answer = Answer { result: Err(ended), zxid: Zxid(0), arrival: Arrival::START };
             let _ = sender.send(answer);
         });
         receiver
     }
 
-    /// Submits a create that may replace a node, and a listing right behind it unless the replaced
-    /// node is `old`.
+    /// Submits a create that may replace a node, and a listing right behind it unless the replaced node is
+    /// `old`.
     pub(crate) fn replace(
         &self,
         old: Option<&str>,
@@ -250,7 +250,7 @@ impl Shared {
         left: Duration,
     ) -> (Option<HoldId>, HoldState) {
         self.act(|core, now| {
-            // A server may end a session that is closing before this client hears of it.
+            // While the session is closing, a server may end it before this client learns of it.
             let is_left = !core.session.is_closing() && core.session.lease().remaining(now) >= left;
             let id = is_left.then(|| core.hold(now, path, name));
             (id, core.hold_state(id, now))
@@ -259,28 +259,28 @@ impl Shared {
 
     pub(crate) fn time_to_proof(&self, left: Duration) -> Option<Duration> {
         let core = self.lock();
-        // Read after the lock, as below.
+        // Read after locking, as below.
         let now = self.runtime.now();
         core.session.proves_from(left, now).map(|from| from.since(now))
     }
 
     pub(crate) fn hold_state(&self, id: HoldId) -> HoldState {
         let core = self.lock();
-        // Read after the lock, behind which the lease moves: a deadline must not be compared with
-        // a time before it was given.
+        // Read after locking, since the lease is updated under the lock: a deadline must not be compared with
+        // a time before it was granted.
         let now = self.runtime.now();
         core.hold_state(Some(id), now)
     }
 
     pub(crate) fn ride_out(&self, id: HoldId, czxid: Zxid) -> bool {
-        // Nothing is sent earlier for it, so the driver is not asked.
+        // The driver is not woken: nothing has to be sent earlier.
         let mut core = self.lock();
         let now = self.runtime.now();
         core.session.ride_out(now, id, czxid)
     }
 
-    pub(crate) fn hand_on(&self, id: HoldId) -> Option<Binding> {
-        self.lock().session.hand_on(id)
+    pub(crate) fn hand_over(&self, id: HoldId) -> Option<Binding> {
+        self.lock().session.hand_over(id)
     }
 
     pub(crate) fn end_at_deadline(&self, id: HoldId) {
@@ -300,11 +300,12 @@ impl Shared {
     }
 
     pub(crate) fn unhold(&self, id: HoldId) {
-        // Nothing is sent earlier for it, so neither the time nor the driver is asked.
+        // Neither the time nor the driver is needed: nothing has to be sent earlier.
         self.lock().unhold(id);
     }
 
-    /// Ends a hold, and cleans up if the lease is still this session's; says how the hold stood.
+    /// Ends a hold, and cleans up if the lease still belongs to this session. Returns the last state of the
+    /// hold.
     pub(crate) fn unhold_and_clean_up(
         &self,
         id: HoldId,
@@ -341,13 +342,13 @@ impl Shared {
         self.act(Core::close);
     }
 
-    /// How many holds are live.
+    /// The number of live holds.
     pub(crate) fn holds(&self) -> usize {
         self.lock().holds
     }
 
-    /// Closes the session if nothing is held, as in one that is closed. Else gives what ends when that may
-    /// be so.
+    /// Closes the session if nothing is held, which is also so in a closed one. Otherwise returns a receiver
+    /// that completes when that may have changed.
     pub(crate) fn close_if_released(&self) -> Result<(), oneshot::Receiver<()>> {
         self.act(|core, now| {
             if core.holds == 0 || core.session.is_closing() {
@@ -361,16 +362,16 @@ impl Shared {
         })
     }
 
-    /// Looks at the session without changing it.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&Session<Completion>) -> R) -> R {
-        look(&self.lock().session)
+    /// Reads the session without changing it.
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&Session<Completion>) -> R) -> R {
+        read(&self.lock().session)
     }
 
     pub(crate) fn lease(&self) -> LeaseState {
-        self.look(Session::lease)
+        self.read(Session::lease)
     }
 
-    // ----- for the driver ---------------------------------------------------------------------
+    // ----- used by the driver -----------------------------------------------------------------
 
     pub(crate) async fn woken(&self) {
         self.wake.notified().await;
@@ -389,7 +390,7 @@ impl Shared {
         self.inform(|core, now| core.session.handle_disconnected(now));
     }
 
-    /// There is no driver any more.
+    /// The driver has ended.
     pub(crate) fn abandoned(&self) {
         self.inform(|core, now| core.session.abandon(now));
     }
@@ -406,7 +407,7 @@ impl Shared {
         self.inform(|core, now| core.session.handle_timeout(now))
     }
 
-    /// Takes what is to be transmitted, and says when the next timeout is due.
+    /// Takes the bytes to transmit, and returns when the next timeout is due.
     pub(crate) fn poll(&self, output: &mut BytesMut) -> Option<Instant> {
         let session = &mut self.lock().session;
         while let Some(bytes) = session.poll_transmit() {
@@ -419,7 +420,7 @@ impl Shared {
         session.poll_timeout()
     }
 
-    // ----- inside -----------------------------------------------------------------------------
+    // ----- private ----------------------------------------------------------------------------
 
     fn lock(&self) -> MutexGuard<'_, Core> {
         // Guards are dropped during unwinding and must still queue their deletes.
@@ -430,9 +431,9 @@ impl Shared {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `act`, for requests: those of work that runs under a hold are bound to it.
+    /// Like `act`, for requests: those made by work that runs under a hold are bound to it.
     fn act_bound<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
-        let bound = binding::holds_of(self.address());
+        let bound = binding::holds_of(self.local_id());
         self.act(|core, now| {
             core.session.bind(bound);
             let result = action(core, now);
@@ -449,13 +450,13 @@ impl Shared {
 
     fn inform<R>(&self, action: impl FnOnce(&mut Core, Instant) -> R) -> R {
         let mut core = self.lock();
-        // Read under the lock, so that the session never sees time run backwards.
+        // Read under the lock, so that time never runs backwards for the session.
         let now = self.runtime.now();
         let result = action(&mut core, now);
         let status = core.dispatch().then(|| core.next_status());
 
-        // Published without the session's lock, which a caller who looks at the status may be
-        // waiting for. Another task may have been quicker with a newer one.
+        // Published after unlocking, because a caller that reads the status may wait for the session's lock.
+        // Another task may already have published a newer status.
         drop(core);
         if let Some(new) = status {
             self.status.send_if_modified(|status| {
@@ -473,7 +474,7 @@ impl Shared {
 impl Core {
     fn hold_state(&self, id: Option<HoldId>, now: Instant) -> HoldState {
         let session = &self.session;
-        // What is held is over when the end is asked for: nothing tells when the servers carry it out.
+        // Closing ends all holds at once: when the servers end the session is not known.
         let contact = if session.is_closing() { Contact::Closed } else { session.contact() };
         HoldState {
             contact,
@@ -492,7 +493,7 @@ impl Core {
 
     fn close(&mut self, now: Instant) {
         self.session.close(now);
-        // Holds that are left are over with the session.
+        // The remaining holds end with the session.
         self.until_released.clear();
     }
 
@@ -501,7 +502,7 @@ impl Core {
         self.session.unhold(id);
         self.holds -= 1;
         if self.holds == 0 {
-            // Dropped, which is what is waited for.
+            // Dropping the senders wakes the receivers.
             self.until_released.clear();
         }
     }
@@ -512,14 +513,14 @@ impl Core {
         Status { contact, session, rewinds: self.rewinds, change: self.changes }
     }
 
-    /// Hands out what happened; returns whether the status changed.
+    /// Delivers all events. Returns whether the status changed.
     fn dispatch(&mut self) -> bool {
         let mut changed = false;
         while let Some(event) = self.session.poll_event() {
             self.arrivals += 1;
             let arrival = Arrival(self.arrivals);
             match event {
-                // A caller that no longer waits has dropped the other end.
+                // A caller that stopped waiting has dropped the receiver.
                 Event::Reply { token, result, zxid } => {
                     drop(token.send(Answer { result, zxid, arrival }));
                 }
@@ -602,13 +603,13 @@ fn log(event: &Event<Completion>) {
         Event::Expired { session } => tracing::error!(%session, "session expired"),
         Event::Rewound { seen, now } => tracing::warn!(
             %seen, %now,
-            "the servers are behind what this client had seen: they were wiped, or others have \
-             taken their place, and fencing tokens begin anew"
+            "the servers are behind what this client has seen: they were wiped, restored or \
+             replaced, and fencing tokens start again from lower values"
         ),
         Event::CheckRefused { path, code, .. } => tracing::error!(
             %path, %code,
-            "this client may not check the node of a lock that it holds, so it counts as lost; \
-             see the node's access control list"
+            "this client lacks the permission to check the node of a lock that it holds, so the lock is lost; \
+             check the node's access control list"
         ),
         Event::CleanupRefused { path, code } => {
             tracing::error!(path, %code, "a node could not be deleted");

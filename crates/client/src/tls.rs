@@ -16,7 +16,7 @@ use crate::connect_string::Host;
 use crate::fault::FaultKind;
 use crate::runtime::{Boxed, Runtime, TokioRuntime, Transport};
 
-/// Whom the client trusts, and whom it says that it is. Sockets on this machine stay plain.
+/// The roots that the client trusts, and its own certificate. Unix sockets are not encrypted.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,59 +33,59 @@ pub struct Tls {
     name: Option<ServerName<'static>>,
 }
 
-/// What is wrong with a certificate, a key or a name.
+/// Why a certificate, a key or a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A text that has no certificate in it.
+    /// The text does not contain a certificate.
     #[error("no certificate was found: PEM begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
-    /// A text that has no private key in it.
+    /// The text does not contain a private key.
     #[error(
         "no private key was found: PEM begins with -----BEGIN PRIVATE KEY----- (encrypted keys are \
-         not read)"
+         not supported)"
     )]
     NoKey,
-    /// A certificate and a key that do not fit, or an algorithm that is unknown.
+    /// The certificate and the key do not match, or the algorithm is unknown.
     #[error("the certificate or its key cannot be used: {0}")]
     Unusable(String),
-    /// A text that is neither a host name nor an IP address.
-    #[error("{0:?} is no server name: give a host name or an IP address")]
+    /// The text is neither a host name nor an IP address.
+    #[error("{0:?} is not a valid server name: use a host name or an IP address")]
     BadName(String),
 }
 
 impl Tls {
-    /// Trusts servers whose certificates were issued by one of these roots, as PEM.
+    /// Trusts servers whose certificates were issued by one of these roots, in PEM.
     ///
     /// # Errors
-    /// If there is no certificate in it, or one that cannot be used.
+    /// If the text does not contain a certificate, or contains an unusable one.
     pub fn from_pem(roots: &[u8]) -> Result<Self, TlsError> {
         let config = trusting(roots)?.with_no_client_auth();
         Ok(Self { config: Arc::new(config), name: None })
     }
 
-    /// [`Tls::from_pem`], and shows this certificate to servers that ask for one. Its subject is
-    /// then an identity of the scheme `x509`.
+    /// Like [`Tls::from_pem`], and presents this certificate to servers that request one. Its subject is then
+    /// an identity of the scheme `x509`.
     ///
     /// # Errors
-    /// If one of the texts cannot be read, or they do not belong together.
+    /// If a text cannot be parsed, or the certificate and the key do not match.
     pub fn with_identity(roots: &[u8], certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::NoKey)?;
         let config = trusting(roots)?.with_client_auth_cert(read(certificates)?, key);
         Ok(Self { config: Arc::new(config.map_err(unusable)?), name: None })
     }
 
-    /// The name that the servers' certificates must have. Without this: the host names or
-    /// addresses of the connection string.
+    /// The name that the servers' certificates must have. Default: the host names or addresses of the
+    /// connection string.
     ///
     /// # Errors
-    /// If it is neither a host name nor an IP address.
+    /// If `name` is neither a host name nor an IP address.
     pub fn server_name(mut self, name: &str) -> Result<Self, TlsError> {
         self.name = Some(parse(name)?);
         Ok(self)
     }
 
-    /// Encrypts a connection to a host of this name.
+    /// Encrypts a connection to a host with this name.
     async fn encrypt(
         &self,
         name: &str,
@@ -107,16 +107,16 @@ impl Tls {
     }
 }
 
-const CUT_OFF: &str = "the server closed the connection during the TLS handshake; it is not up yet, or \
-                       does not speak TLS on this port";
+const CUT_OFF: &str = "the server closed the connection during the TLS handshake; it may still be starting, or \
+                       may not use TLS on this port";
 
-/// Whether it helps to try again after a connection that ended so.
+/// Whether a retry may help after a connection ended with this error.
 pub(crate) fn fault_kind(error: &io::Error) -> FaultKind {
     use tokio_rustls::rustls::{AlertDescription as Alert, Error};
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
-        Some(Error::InvalidMessage(_)) => FaultKind::Foreign,
-        Some(Error::InvalidCertificate(_)) => FaultKind::Distrust,
+        Some(Error::InvalidMessage(_)) => FaultKind::NotZooKeeper,
+        Some(Error::InvalidCertificate(_)) => FaultKind::Untrusted,
         Some(Error::AlertReceived(
             Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -126,15 +126,15 @@ pub(crate) fn fault_kind(error: &io::Error) -> FaultKind {
             | Alert::UnknownCA
             | Alert::AccessDenied
             | Alert::CertificateRequired
-            // A certificate of another authority that has the name of the right one.
+            // The certificate has the right name, but another authority issued it.
             | Alert::DecryptError,
-        )) => FaultKind::Distrust,
-        _ => FaultKind::Passing,
+        )) => FaultKind::Untrusted,
+        _ => FaultKind::Transient,
     }
 }
 
 lockkeeper_wire::impl_debug! {
-    /// Without the key.
+    /// The key is left out.
     Tls, self => name: self.name
 }
 

@@ -1,4 +1,4 @@
-//! Transaction: several writes, of which all are applied or none.
+//! Transaction: several writes that are applied together or not at all.
 
 use bytes::Bytes;
 use lockkeeper_session::HoldId;
@@ -14,23 +14,23 @@ use crate::hold::Hold;
 use crate::reply::misfit;
 use crate::watcher::strip_chroot;
 
-/// Writes that are applied together or not at all (ZooKeeper's `multi`). Later ones see the effect
-/// of earlier ones.
-#[must_use = "nothing happens before `commit`"]
+/// Writes that are applied together or not at all (ZooKeeper's `multi`). Later operations see the effect of
+/// earlier ones.
+#[must_use = "a transaction does nothing until `commit` is called"]
 #[derive(Clone, Debug)]
 pub struct Transaction {
     client: Client,
     ops: Vec<Op>,
-    /// The session that it belongs to, if it is not any.
+    /// The session in which it must be applied, if it is bound to one.
     session: Option<SessionId>,
-    /// What it is bound to.
+    /// The holds that it is bound to.
     bound: Vec<binding::Key>,
     /// The checks of held nodes among its operations.
     held: Vec<(usize, HoldId)>,
 }
 
 impl Client {
-    /// Starts a transaction: several writes, all or none.
+    /// Starts a transaction: several writes that are applied together or not at all.
     pub fn transaction(&self) -> Transaction {
         Transaction::new(self.clone())
     }
@@ -47,8 +47,8 @@ impl Transaction {
         self.with(Op::Check(CheckRequest { path, version }))
     }
 
-    /// Fails unless the node of this hold, which is of the same client, exists. If it is missing, the hold is
-    /// over, as when a heartbeat finds that.
+    /// Fails unless the node of this hold, of the same client, exists. If it is missing, the hold ends, as
+    /// after a heartbeat that finds the node missing.
     pub fn check_held(mut self, hold: &Hold, path: &ZnodePath) -> Self {
         self.held.push((self.ops.len(), hold.id()));
         self.check(path, None)
@@ -88,49 +88,50 @@ impl Transaction {
         self.with(Op::CreateTtl(with_ttl(request, ttl)))
     }
 
-    /// Deletes a node. `version`: only if its data version is this one.
+    /// Deletes a node. With `version`, only if the data version matches.
     pub fn delete(self, path: &ZnodePath, version: Option<i32>) -> Self {
         let (path, version) = self.versioned(path, version);
         self.with(Op::Delete(DeleteRequest { path, version }))
     }
 
-    /// Changes a node's data. `version`: only if its data version is this one.
+    /// Changes a node's data. With `version`, only if the data version matches.
     pub fn set_data(self, path: &ZnodePath, data: impl Into<Bytes>, version: Option<i32>) -> Self {
         let (path, version) = self.versioned(path, version);
         self.with(Op::SetData(SetDataRequest { path, data: data.into().into(), version }))
     }
 
-    /// Lets it be applied in this session of the client only. In a later one it is not sent, and fails
-    /// as a request whose session has expired.
+    /// Binds the transaction to this session. In a later session it is not sent, and fails like a request
+    /// whose session has expired.
     pub fn in_session(self, session: SessionId) -> Self {
         Self { session: Some(session), ..self }
     }
 
-    /// Makes it sent only while this hold is known to be good and not handed on, and else refused, also
-    /// if it had to wait for a connection; see [`Error::is_not_held`](crate::Error::is_not_held).
+    /// Sends the transaction only while this hold is known to be valid and has the same holder. Otherwise it
+    /// fails, also after it has waited for a connection; see
+    /// [`Error::is_not_held`](crate::Error::is_not_held).
     pub fn while_held(mut self, hold: &Hold) -> Self {
         self.bound.push(hold.key());
         self
     }
 
-    /// How long the data is that it brings, in bytes: that of all its operations together.
+    /// The total length of the data of all operations, in bytes.
     pub fn data_len(&self) -> usize {
         self.ops.iter().map(data_of).sum()
     }
 
-    /// How many operations it has.
+    /// The number of operations.
     #[doc(hidden)]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether it has no operation.
+    /// Whether it has no operations.
     #[doc(hidden)]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 
-    /// Adds the operations of another transaction of this client behind its own, with what that is bound to.
+    /// Appends the operations of another transaction of this client, with its bindings.
     #[doc(hidden)]
     pub fn and(mut self, other: &Self) -> Self {
         let first = self.ops.len();
@@ -140,23 +141,23 @@ impl Transaction {
         self
     }
 
-    /// Sends it. Costs one round trip.
+    /// Sends the transaction. Costs one round trip.
     ///
     /// # Errors
-    /// [`TransactionError::Failed`] if an operation failed, and so none was applied;
-    /// [`TransactionError::Request`], which names the node with the most data, if there is no answer.
+    /// [`TransactionError::Failed`] if an operation failed, so that no operation was applied;
+    /// [`TransactionError::Request`], which names the node with the most data, if there is no reply.
     ///
     /// # Session loss
-    /// Fails with [`TransactionError::Request`] if there is no answer yet, as a [`Reply`](crate::Reply) does.
+    /// Fails with [`TransactionError::Request`] if there is no reply yet, as a [`Reply`](crate::Reply) does.
     ///
     /// # Cancel safety
-    /// It is sent when this is first polled; dropping it later does not take it back.
+    /// The transaction is sent when the future is first polled; dropping the future later does not cancel it.
     pub async fn commit(self) -> Result<Vec<OpResult>, TransactionError> {
         self.commit_numbered().await.map(|(results, _)| results)
     }
 
-    /// [`Transaction::commit`], with the transaction's number: the `czxid` of what it created, which Apache
-    /// ZooKeeper's answer does not have (a create in it is answered without the stat). Costs one round trip.
+    /// Like [`Transaction::commit`], with the transaction's number: the `czxid` of created nodes. Apache
+    /// ZooKeeper's reply does not contain it, because it omits the stat of a create. Costs one round trip.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -183,7 +184,7 @@ impl Transaction {
 
         let (results, zxid) =
             reply.with_zxid().await.map_err(|error| match about.get(longest) {
-                // What the whole is about, and what makes it too large if it is.
+                // Names the node with the most data, which is what makes a transaction too large.
                 Some((_, path)) => error.at(strip_chroot(path.clone(), chroot.as_ref())),
                 None => error,
             })?;
@@ -208,7 +209,7 @@ impl Transaction {
     }
 }
 
-/// Why the transaction failed, if it did: the first operation that has an error of its own.
+/// Why the transaction failed, if it did: the first operation with an error of its own.
 fn failure(
     results: &[OpResult],
     about: &[(OpCode, String)],
@@ -223,13 +224,13 @@ fn failure(
         _ => None,
     });
     let failed = || results.iter().any(|result| matches!(result, OpResult::Error(_)));
-    // Without a culprit, or with another number of results: whatever happened, it is no success.
+    // A failure without a failing operation, or with another number of results, is not a success either.
     let misfits = || results.len() != about.len() || failed();
     culprit
         .or_else(|| misfits().then(|| Error::new(OpCode::Multi, "/", misfit(OpCode::Multi)).into()))
 }
 
-/// How much data it brings, in bytes.
+/// The length of its data, in bytes.
 fn data_of(op: &Op) -> usize {
     match op {
         Op::Create(r) | Op::Create2(r) | Op::CreateContainer(r) => r.data.len(),
@@ -253,7 +254,7 @@ fn localize(result: OpResult, chroot: Option<&ZnodePath>) -> OpResult {
 mod tests {
     use super::*;
 
-    /// A server that answered with an error too many had the transaction taken for a success.
+    /// A reply with one error too many was taken for a success.
     #[test]
     fn whatever_is_no_success_is_none() {
         let about =

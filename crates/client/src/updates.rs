@@ -34,12 +34,12 @@ use crate::watcher::WatchStream;
 /// # }
 /// ```
 pub trait Updates: Sized + Send + 'static {
-    /// One change.
+    /// A change.
     type Update: Send + 'static;
-    /// Why there is none.
+    /// The error type.
     type Error: Failure + Send + Sync + 'static;
 
-    /// Waits for the next change, as the method `next` of the type does, which says what that costs.
+    /// Waits for the next change, like the method `next` of the type, which documents the cost.
     ///
     /// # Errors
     /// As `next`.
@@ -53,8 +53,8 @@ pub trait Updates: Sized + Send + 'static {
         &mut self,
     ) -> impl Future<Output = Result<Self::Update, Self::Error>> + Send + '_;
 
-    /// The changes as a stream. After an error that is not
-    /// [retryable](Failure::is_retryable) it ends; after another one it goes on.
+    /// The changes as a stream. An error that is not [retryable](Failure::is_retryable) ends the stream;
+    /// after a retryable error it continues.
     fn into_stream(self) -> UpdateStream<Self> {
         UpdateStream { waiting: Some(waiting(self)) }
     }
@@ -71,10 +71,10 @@ fn waiting<S: Updates>(mut source: S) -> Waiting<S> {
     })
 }
 
-/// The changes that [`Updates`] tells, as a [`Stream`]. Allocates once for each.
+/// The changes of an [`Updates`] source, as a [`Stream`]. Allocates once per change.
 #[must_use = "streams do nothing unless polled"]
 pub struct UpdateStream<S: Updates> {
-    /// `None` when it has ended.
+    /// `None` after the end.
     waiting: Option<Waiting<S>>,
 }
 

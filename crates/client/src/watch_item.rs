@@ -1,4 +1,4 @@
-//! What a persistent watch tells.
+//! The items of a persistent watch.
 
 use lockkeeper_session::WatchEvent;
 use lockkeeper_wire::ErrorCode;
@@ -7,20 +7,20 @@ use lockkeeper_wire::ErrorCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchLost {
-    /// The session that had it is over, or was closed.
+    /// The session of the watch has expired, or was closed.
     #[error("the watch ended with its session")]
     SessionEnded,
-    /// A server did not set it again after a reconnect.
-    #[error("a server did not set the watch again after a reconnect: {0}")]
+    /// A server did not rearm the watch after a reconnect.
+    #[error("a server did not rearm the watch after a reconnect: {0}")]
     Refused(ErrorCode),
 }
 
-/// What a [`WatchStream`](crate::WatchStream) tells.
+/// An item of a [`WatchStream`](crate::WatchStream).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchItem {
-    /// Something happened to a watched node.
+    /// A watched node changed.
     Event(WatchEvent),
-    /// The watch is on a new connection. Servers do not make up for what happened since the old one
-    /// was lost: look at the nodes again. Comes before all that is told on the new connection.
+    /// The watch was rearmed on a new connection. Changes since the old connection was lost are not reported:
+    /// read the nodes again. Precedes all events of the new connection.
     Rearmed,
 }

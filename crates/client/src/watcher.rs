@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::shared::Shared;
 use crate::watch_item::{WatchItem, WatchLost};
 
-/// Ends its watch when it goes away.
+/// Ends its watch when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     shared: Arc<Shared>,
@@ -39,11 +39,11 @@ impl Drop for Registration {
     }
 }
 
-/// Waits for one event on one node. It stays armed over reconnects.
+/// Waits for one event on one node. The watch stays armed across reconnects.
 ///
-/// Dropping it ends the watch, on the server too unless another watcher of this session has one on
-/// the same node.
-#[must_use = "the watch is gone when this is dropped"]
+/// Dropping it ends the watch, also on the server unless another watcher of this session watches the same
+/// node.
+#[must_use = "the watch ends when this is dropped"]
 #[derive(Debug)]
 pub struct Watcher {
     registration: Registration,
@@ -60,11 +60,11 @@ impl Watcher {
         Self { registration: Registration::new(shared, id, chroot), receiver }
     }
 
-    /// Waits until the node has changed. Makes no request: the server has the watch already.
+    /// Waits until the node has changed. Makes no request: the server already has the watch.
     ///
     /// # Errors
-    /// [`WatchLost::SessionEnded`] if the session ends first, or the client is closed; also when called again
-    /// after an event.
+    /// [`WatchLost::SessionEnded`] if the session ends first, or the client is closed; also when it is called
+    /// again after an event.
     ///
     /// # Session loss
     /// Ends the wait with [`WatchLost::SessionEnded`], unless an event has arrived before.
@@ -79,18 +79,18 @@ impl Watcher {
         Ok(self.registration.localize(event))
     }
 
-    /// Whether no event has arrived. When the session has ended, none will.
+    /// Whether no event has arrived yet. After the session has ended, none will.
     pub fn is_armed(&self) -> bool {
         self.receiver.is_empty()
     }
 }
 
-/// The events of a persistent watch, in the order in which they happened.
+/// The events of a persistent watch, in the order of the changes.
 ///
-/// Events of the time without a connection are not made up for: [`WatchItem::Rearmed`] says where they
-/// are missing. Events that nobody takes are kept in memory; for a reader that may be slow, see
-/// [`Client::watch_paths`](crate::Client::watch_paths). Dropping it ends the watch.
-#[must_use = "the watch is gone when this is dropped"]
+/// Events during a lost connection are missing: [`WatchItem::Rearmed`] marks the place. Events that are not
+/// read are kept in memory; for slow readers, see [`Client::watch_paths`](crate::Client::watch_paths).
+/// Dropping it ends the watch.
+#[must_use = "the watch ends when this is dropped"]
 #[derive(Debug)]
 pub struct WatchStream {
     registration: Registration,
@@ -110,7 +110,7 @@ impl WatchStream {
     /// Waits for the next event, or for a reconnect. Makes no request.
     ///
     /// # Errors
-    /// Why the watch has ended.
+    /// The reason for which the watch has ended.
     ///
     /// # Session loss
     /// Ends the stream with [`WatchLost::SessionEnded`], after the events that arrived before.
@@ -122,11 +122,11 @@ impl WatchStream {
         Ok(self.localize(item))
     }
 
-    /// The next event or reconnect that has arrived already. When an answer is there, all events of
-    /// changes that it shows are there too.
+    /// The next event or reconnect that has already arrived. When a reply has arrived, all events of the
+    /// changes that it shows have arrived too.
     ///
     /// # Errors
-    /// Why the watch has ended.
+    /// The reason for which the watch has ended.
     pub fn try_next(&mut self) -> Result<Option<WatchItem>, WatchLost> {
         match self.receiver.try_recv() {
             Ok(item) => item.map(|item| Some(self.localize(item))),
@@ -143,7 +143,7 @@ impl WatchStream {
     }
 }
 
-/// A server's path as the client sees it.
+/// Converts a server's path to the client's view.
 pub(crate) fn strip_chroot(path: String, chroot: Option<&ZnodePath>) -> String {
     let Some(chroot) = chroot else { return path };
     match path.strip_prefix(chroot.as_str()) {

@@ -1,4 +1,4 @@
-//! The client beside servers, and beside what is none.
+//! The client with real servers, and with peers that are not ZooKeeper servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -12,11 +12,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-/// Longer than anything takes on a busy machine.
+/// A time limit that is ample even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A wrong port was tried again and again for the whole connect timeout, and the error did not say
-/// what was wrong.
+/// A wrong port was tried again for the whole connect timeout, and the error did not name the reason.
 #[tokio::test]
 async fn a_stranger_is_named_after_one_round() {
     let ((one, calls), (other, other_calls)) = (stranger().await, stranger().await);
@@ -25,10 +24,10 @@ async fn a_stranger_is_named_after_one_round() {
     let ConnectError::NotZooKeeper(hosts) = &error else { panic!("{error:?}") };
     assert_eq!(hosts.len(), 2);
     let text = error.to_string();
-    for part in [one.as_str(), other.as_str(), "HTTP/1.1 400 Bad Request", "wrong port"] {
+    for part in [one.as_str(), other.as_str(), "HTTP/1.1 400 Bad Request", "check the port"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    // Within the time there would have been some twenty. The next round may have begun.
+    // Without the fix there would be about twenty attempts. The next round may have begun.
     for calls in [calls, other_calls] {
         assert!((1..=2).contains(&calls.load(Ordering::Relaxed)), "{calls:?}");
     }
@@ -41,7 +40,7 @@ async fn n32_a_connect_timeout_lasts_as_long_as_it_says() {
     let connect_timeout = session_timeout * 6;
     let builder =
         Client::builder().session_timeout(session_timeout).connect_timeout(connect_timeout);
-    // Nothing listens, and a server that accepts and says nothing.
+    // One address without a listener, and one server that accepts and never answers.
     let (away, hanging) = (free_address().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
     let hanging = hanging.local_addr().unwrap().to_string();
     let both = format!("{away},{hanging}");
@@ -60,7 +59,7 @@ async fn n32_a_connect_timeout_lasts_as_long_as_it_says() {
     }
 }
 
-/// N31: a program that tried again whatever failed took a processor for as long as the servers were away.
+/// N31: a program that repeated failed requests kept a processor busy while the servers were unreachable.
 #[tokio::test]
 async fn n31_a_retry_loop_costs_nothing_while_servers_are_away() {
     let session_timeout = Duration::from_millis(300);
@@ -82,7 +81,7 @@ async fn n31_a_retry_loop_costs_nothing_while_servers_are_away() {
     assert!(ended.is_err());
     assert!(attempts.load(Ordering::Relaxed) <= 5, "{attempts:?} in five session timeouts");
 
-    // Whoever waits for a server is told when the client ends, and neither keeps it from that.
+    // A task that waits for a server is woken when the client is closed, and does not prevent that.
     let waiting = client.clone();
     let waiting = tokio::spawn(async move { waiting.reachable().await });
     let reply = client.data(&node);
@@ -109,13 +108,13 @@ async fn a_server_that_comes_ends_the_wait_for_one() {
     client.exists(&ZnodePath::root()).await.unwrap();
 }
 
-/// An address at which nothing listens.
+/// An address without a listener.
 async fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// As long as one server may be a good one, the others do not matter.
+/// If one server may become usable, the errors of the others do not matter.
 #[tokio::test]
 async fn a_stranger_in_the_list_is_passed_over() {
     let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
@@ -125,9 +124,9 @@ async fn a_stranger_in_the_list_is_passed_over() {
     }
 }
 
-/// Closing a client took the locks that were held away from those who were at work under them.
+/// Closing a client ended the locks of tasks that were still working under them.
 ///
-/// Seen to fail with `Shared::close_if_released` that does not look.
+/// Fails with a `Shared::close_if_released` that does not check the holds.
 #[tokio::test]
 async fn a_client_can_wait_for_its_holds_before_it_closes() {
     let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
@@ -140,7 +139,7 @@ async fn a_client_can_wait_for_its_holds_before_it_closes() {
     let error = client.close_when_released(soon).await.unwrap_err();
     assert_eq!((error.holds, error.waited), (2, soon));
     assert!(error.to_string().contains("2 znodes are still held"), "{error}");
-    assert!(client.exists(&node).await.unwrap().is_some(), "it is not closed");
+    assert!(client.exists(&node).await.unwrap().is_some(), "the client is still open");
 
     let closing = client.clone();
     let mut closing = tokio::spawn(async move { closing.close_when_released(LIMIT).await });
@@ -152,9 +151,9 @@ async fn a_client_can_wait_for_its_holds_before_it_closes() {
     client.close_when_released(soon).await.unwrap();
 }
 
-/// A session whose owner does nothing any more ends, and its nodes with it.
+/// Closes the session of a process that no longer runs, and its nodes with it.
 ///
-/// Seen to fail with a password that is not the session's.
+/// Fails with a wrong password.
 #[tokio::test]
 async fn another_client_can_close_a_session() {
     let engine = Engine::builder().listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
@@ -168,11 +167,11 @@ async fn another_client_can_close_a_session() {
     assert!(!format!("{session:?}").contains(&format!("{:?}", session.password)));
     Client::builder().close_session(&servers, &session).await.unwrap();
     assert_eq!(other.exists(&node).await.unwrap(), None);
-    // One that is over is closed as well.
+    // Closing an expired session succeeds too.
     Client::builder().close_session(&servers, &session).await.unwrap();
 }
 
-/// A web server, and how often it was called.
+/// A web server, and the number of its connections.
 async fn stranger() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -181,15 +180,15 @@ async fn stranger() -> (String, Arc<AtomicUsize>) {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             counted.fetch_add(1, Ordering::Relaxed);
-            // Whoever has gone away has seen enough.
+            // The peer may have closed the connection.
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
         }
     });
     (address, calls)
 }
 
-/// C9: somebody who looked at the status and then called the client waited for the driver, which
-/// waited with the session's lock until the look was over.
+/// C9: a task that kept the status borrowed and then called the client waited for the driver, which held the
+/// session's lock and waited for the borrow to end.
 #[test]
 fn c9_a_look_at_the_status_holds_nobody_up() {
     let (connected, is_connected) = mpsc::channel();
@@ -218,5 +217,5 @@ fn c9_a_look_at_the_status_holds_nobody_up() {
         drop(look);
         done.send(()).unwrap();
     });
-    assert_eq!(is_done.recv_timeout(LIMIT), Ok(()), "they wait for each other");
+    assert_eq!(is_done.recv_timeout(LIMIT), Ok(()), "deadlock between status and session");
 }

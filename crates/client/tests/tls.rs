@@ -64,7 +64,7 @@ async fn a_client_works_over_tls_and_is_who_its_certificate_says() {
 
     let (certificate, key) = authority.issue("alice.example.org", "alice");
     let tls = Tls::with_identity(&authority.pem(), &certificate, &key).unwrap();
-    // Without the prefix as well: the builder has said it already.
+    // Without the prefix too: the builder already enables TLS.
     let plain = servers.trim_start_matches("tls://");
     let alice = Client::builder().tls(tls).connect(plain).await.unwrap();
     assert_eq!(&alice.data(&node).await.unwrap().0[..], b"secret");
@@ -78,7 +78,7 @@ async fn a_server_with_another_name_or_another_root_is_not_trusted() {
     let engine = engine(&authority, "locks.example.org").await;
     let servers = engine.connect_string();
     let connect = async |tls: Tls| {
-        // Trust does not come with time.
+        // Retrying does not help against an untrusted certificate.
         let long = std::time::Duration::from_secs(30);
         Client::builder().tls(tls).connect_timeout(long).connect(&servers).await
     };
@@ -93,7 +93,7 @@ async fn a_server_with_another_name_or_another_root_is_not_trusted() {
     assert!(error.contains("certificate"), "{error}");
 }
 
-/// It was tried again for the whole connect timeout, and the error did not say what was wrong.
+/// It was tried again for the whole connect timeout, and the error did not name the reason.
 #[tokio::test]
 async fn a_port_that_wants_tls_is_named_at_once() {
     let engine = engine(&Authority::new(), "127.0.0.1").await;
@@ -102,7 +102,7 @@ async fn a_port_that_wants_tls_is_named_at_once() {
     let error = patient.connect(&plain).await.unwrap_err();
     assert!(matches!(error, ConnectError::NotZooKeeper(_)), "{error:?}");
     let text = error.to_string();
-    assert!(text.contains("it speaks TLS") && text.contains("want TLS?"), "{text}");
+    assert!(text.contains("it speaks TLS") && text.contains("requires TLS"), "{text}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The time and the randomness that the server is given.
+//! The sources of time and randomness of the server.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,36 +6,36 @@ use lockkeeper_tree::{Entropy, Now};
 use lockkeeper_wire::Zxid;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Counts the time for which the machine slept: a session whose client was not heard of for that
-/// long is as expired as any other.
+/// Includes the time for which the machine was suspended: a session whose client was silent for that long has expired
+/// like any other.
 #[cfg(target_os = "linux")]
 const STEADY: ClockId = ClockId::Boottime;
-/// Elsewhere the plain monotonic clock is the nearest there is (on macOS it counts sleep too).
+/// Elsewhere the plain monotonic clock is the closest one (on macOS it includes suspended time too).
 #[cfg(not(target_os = "linux"))]
 const STEADY: ClockId = ClockId::Monotonic;
 
-/// What time it is, on both clocks.
+/// The present time on both clocks.
 pub(crate) fn now() -> Now {
     Now { monotonic: steady(), unix_ms: wall(Duration::as_millis) }
 }
 
-/// How long it is until a moment of the monotonic clock; `None` when it has come.
+/// The time until an instant of the monotonic clock; `None` if that has passed.
 pub(crate) fn left_until(moment: Duration) -> Option<Duration> {
     moment.checked_sub(steady()).filter(|left| !left.is_zero())
 }
 
-/// The number at which a server begins that knows of no other: the microseconds since the beginning
-/// of 2026. One that begins later begins above all that this one will have given, unless that were a
-/// million transactions a second on average, or the clock was set back. It stays below 2^53, which
-/// programs that read numbers as floating point need, until the year 2311.
+/// The first zxid of a server that knows of no earlier one: the microseconds since the beginning of 2026. A server that
+/// starts later starts above all zxids of this one, unless this one runs more than a million transactions a second on
+/// average or the clock is set back. The value stays below 2^53, which programs that read numbers as floating point
+/// need, until the year 2311.
 pub(crate) fn zxid() -> Zxid {
-    // Not by whole milliseconds: one engine may be over, and the next one begin, within one of them.
+    // Not in whole milliseconds: one engine may end and the next one start within one millisecond.
     zxid_at(wall(Duration::as_micros))
 }
 
-/// The same for a directory that is restored. Two epochs ahead, as a directory that began at the clock
-/// may be anywhere in its epoch: the first number of the next one would be the same for all who restore
-/// its backup within an hour, wherever they are.
+/// The same for a directory that is restored. It is two epochs ahead, because a directory that started from the clock
+/// may be anywhere in its epoch: the first zxid of the next epoch would be the same for all restores of its backup
+/// within an hour.
 pub(crate) fn zxid_of_restore() -> Zxid {
     Zxid(zxid().0.saturating_add(2 << 32))
 }
@@ -50,8 +50,8 @@ fn steady() -> Duration {
     Duration::try_from(clock_gettime(STEADY)).unwrap_or_default()
 }
 
-/// The time since 1970 in some unit. A wall clock before that, or so late that an `i64` cannot say it,
-/// counts as the nearest that can be said.
+/// The time since 1970 in some unit. Times outside the range of an `i64`, or before 1970, are replaced by the nearest
+/// value in range.
 fn wall(unit: fn(&Duration) -> u128) -> i64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(unit(&since_1970)).unwrap_or(i64::MAX)
@@ -59,12 +59,12 @@ fn wall(unit: fn(&Duration) -> u128) -> i64 {
 
 /// The operating system's cryptographic random source.
 pub(crate) struct SystemEntropy {
-    /// Only this module makes one, after a trial.
+    /// Only this module creates one, after a test of the source.
     _tried: (),
 }
 
 impl SystemEntropy {
-    /// Takes a few bytes for a trial, so that a system without randomness is found at the start.
+    /// Reads a few bytes as a test, so that a system without randomness is detected at the start.
     pub(crate) fn open() -> Result<Self, getrandom::Error> {
         getrandom::fill(&mut [0; 16])?;
         Ok(Self { _tried: () })
@@ -73,8 +73,8 @@ impl SystemEntropy {
 
 impl Entropy for SystemEntropy {
     fn fill(&mut self, bytes: &mut [u8]) {
-        // A password that is not random would hand the session to whoever guesses it: better none.
-        getrandom::fill(bytes).expect("the system's random source has failed");
+        // A password that is not random would let an attacker take over the session, so no session starts.
+        getrandom::fill(bytes).expect("the system's random source failed");
     }
 }
 
@@ -91,8 +91,8 @@ mod tests {
         assert!(zxid() > Zxid(20_000_000_000_000), "later than August 2026");
     }
 
-    /// Symptom: of two engines in memory without a directory, one after the other within a
-    /// millisecond, the second one gave the tokens of the first one again.
+    /// Symptom: of two engines in memory without a directory, started within a millisecond, the second one issued the
+    /// tokens of the first one again.
     #[test]
     fn it_grows_within_a_millisecond() {
         let parts: Vec<i64> = (0..1_000).map(|_| zxid().0 % 1_000).collect();

@@ -1,4 +1,4 @@
-//! Why an engine did not start, and why it ended.
+//! The errors of starting and running an engine.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,99 +10,98 @@ use lockkeeper_tree::{InvalidSuperDigest, RestoreError};
 
 use crate::storage::StorageError;
 
-/// Why an engine did not start. Nothing is left behind: no thread, no lock, no socket.
+/// Why an engine did not start. No thread, lock or socket remains.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// A TCP address that something else listens on.
-    #[error("{address} is taken by another program: stop that one, or listen on another port")]
+    /// Another program listens on a TCP address.
+    #[error("{address} is in use by another program: stop that program, or choose another port")]
     PortTaken {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
 
-    /// A TCP address that this engine listens on already: for clients, with TLS or without, or for
-    /// monitors.
-    #[error(
-        "{address} was given twice: what listens with TLS, without, and for monitors needs a port each"
-    )]
+    /// The engine already listens on this TCP address: for clients, with or without TLS, or for monitors.
+    #[error("{address} was given twice: plain clients, TLS clients and monitors need a port each")]
     ListenTwice {
-        /// The address that was asked for the second time.
+        /// The address that was requested twice.
         address: SocketAddr,
     },
 
-    /// A TCP address that the operating system does not give.
-    #[error("cannot listen on {address} ({source}): choose an address and a port of this machine")]
+    /// The operating system does not allow listening on a TCP address.
+    #[error(
+        "cannot listen on {address} ({source}): choose an address of this machine and a free port"
+    )]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// An address that other machines can reach, where everything would be readable on the way.
+    /// Other machines can reach the address, and the traffic is not encrypted.
     #[error(
-        "{address} can be reached by other machines, and nothing would be encrypted: listen on a \
+        "other machines can reach {address}, and the traffic would not be encrypted: listen on a \
          loopback address, or allow plaintext explicitly"
     )]
     Plaintext {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
 
-    /// A Unix socket path whose engine is alive.
+    /// A running engine listens on the Unix socket.
     #[error(
-        "address in use: another engine listens on {}: stop that one, or choose another path",
+        "another engine listens on {}: stop that engine, or choose another path",
         .path.display()
     )]
     SocketInUse {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
     },
 
-    /// A Unix socket path with something else at it.
+    /// The path of the Unix socket exists and is not a socket.
     #[error(
-        "{} exists and is no socket: remove it, or choose another path for the socket",
+        "{} exists and is not a socket: remove it, or choose another path for the socket",
         .path.display()
     )]
     NotASocket {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
     },
 
-    /// A Unix socket path that does not fit into the operating system's address.
+    /// The path of the Unix socket is too long for the operating system.
     #[error(
-        "the socket path {} is {len} bytes long, and a Unix socket takes at most {max}: choose a \
+        "the socket path {} is {len} bytes long, and at most {max} are possible: choose a \
          shorter one",
         .path.display()
     )]
     SocketPathTooLong {
-        /// The path that was asked for, made absolute.
+        /// The requested path, made absolute.
         path: PathBuf,
         /// Its length, in bytes.
         len: usize,
-        /// The longest possible, in bytes.
+        /// The longest possible length, in bytes.
         max: usize,
     },
 
-    /// A Unix socket that cannot be made.
+    /// The Unix socket cannot be created.
     #[error(
         "cannot listen on the Unix socket {} ({source}): give the engine's user access to that \
          directory, or choose another path",
         .path.display()
     )]
     Socket {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// The data directory does not open: in use, not writable, damaged, from a newer version.
+    /// The data directory cannot be opened: it is in use, not writable, damaged, or from a newer version.
     #[error(transparent)]
     Storage(#[from] StorageError),
 
-    /// The data directory opens, but a newer version wrote what is in it.
+    /// The data directory was opened, but a newer version wrote its content.
     #[error(
         "the data directory {} was written by a newer version ({source}): upgrade lockkeeper, or \
          choose another directory",
@@ -111,14 +110,14 @@ pub enum StartError {
     NewerRecord {
         /// The data directory.
         path: PathBuf,
-        /// Which record.
+        /// The record that could not be read.
         source: RestoreError,
     },
 
-    /// Session timeouts that contradict each other.
+    /// The session timeouts contradict each other.
     #[error(
-        "the tick ({tick:?}) and the session timeouts ({min:?} to {max:?}) do not fit: the tick is \
-         at least 1 ms, and the shortest timeout neither 0 nor above the longest"
+        "the tick ({tick:?}) and the session timeouts ({min:?} to {max:?}) do not fit together: the tick must be \
+         at least 1 ms, and the shortest timeout above 0 and at most the longest"
     )]
     Timeouts {
         /// The tick.
@@ -129,14 +128,14 @@ pub enum StartError {
         max: Duration,
     },
 
-    /// A super user's digest in the wrong form.
+    /// The super user's digest has the wrong form.
     #[error(transparent)]
     SuperDigest(#[from] InvalidSuperDigest),
 
-    /// An unknown four-letter word.
+    /// A four-letter word is unknown.
     #[error("the four-letter word {word:?} is unknown: leave it out, or write * for all")]
     UnknownWord {
-        /// The word that was asked for.
+        /// The unknown word.
         word: String,
     },
 
@@ -145,29 +144,28 @@ pub enum StartError {
     Engine(#[from] EngineError),
 
     /// The operating system refuses a thread, a timer or randomness.
-    #[error("the operating system refuses the engine {what} ({source}): check its limits")]
+    #[error("the operating system does not provide {what} ({source}): check its limits")]
     System {
-        /// What was refused.
+        /// The refused resource.
         what: &'static str,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// Why an engine ended although nobody had asked it to.
+/// Why an engine ended without a call of [`Engine::stop`](crate::Engine::stop).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// A commit failed. Nothing was answered after that; whatever had been acknowledged is found
-    /// at the next start.
+    /// A commit failed. No reply was sent after that; the next start finds every acknowledged write.
     #[error("the engine stopped: {0}")]
     Storage(Arc<StorageError>),
 
-    /// The data directory was removed or replaced while the engine ran. Another engine may have
-    /// started in its place, so this one grants nothing any more.
+    /// The data directory was removed or replaced while the engine ran. Another engine may have started in its place,
+    /// so this one stopped granting locks.
     #[error(
-        "the engine stopped: the data directory {} was removed or replaced while it ran, and what \
-         it kept is gone with it; start it again to begin anew there, or put the directory back first",
+        "the engine stopped: the data directory {} was removed or replaced while it ran, and its \
+         data is gone; restart the engine to begin with an empty tree, or put the directory back first",
         .path.display()
     )]
     Displaced {
@@ -175,10 +173,10 @@ pub enum EngineError {
         path: PathBuf,
     },
 
-    /// A file of the data was removed or replaced while the engine ran. Nobody would find what it
-    /// writes to the file that it still has, so it grants nothing any more.
+    /// A data file was removed or replaced while the engine ran. Writes to the open file would be lost, so the engine
+    /// stopped granting locks.
     #[error(
-        "the engine stopped: a file of the data in {} was removed or replaced while it ran: put it \
+        "the engine stopped: a data file in {} was removed or replaced while it ran: put it \
          back if it was moved away, or restore the directory from a backup",
         .path.display()
     )]
@@ -188,17 +186,17 @@ pub enum EngineError {
     },
 
     /// A thread of the engine panicked.
-    #[error("the engine stopped because of a bug in it: see the panic message, and report it")]
+    #[error("the engine stopped because of a bug: see the panic message, and please report it")]
     Panicked,
 }
 
 impl StartError {
-    /// The error for what the operating system does not give.
+    /// The error for a resource that the operating system does not provide.
     pub(crate) fn refused(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 
-    /// The error for a thread that the operating system does not give.
+    /// The error for a thread that the operating system does not provide.
     pub(crate) fn no_thread(source: io::Error) -> Self {
         Self::System { what: "a thread", source }
     }

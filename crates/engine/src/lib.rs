@@ -1,4 +1,4 @@
-//! A durable single-node server for the ZooKeeper protocol, to be embedded.
+//! A durable single-node server for the ZooKeeper protocol, for embedding into a program.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -10,38 +10,44 @@
 //! # }
 //! ```
 //!
-//! Each of these names only what is further down:
+//! Each module uses only modules further down:
 //!
-//! | where | what for |
+//! | module | purpose |
 //! |---|---|
-//! | `test` | fresh engines for tests, and an index of the controls |
-//! | `startup` | from settings to a running engine, and its end |
+//! | `test` | new engines for tests, and an index of the test controls |
+//! | `startup` | starts an engine from its settings, and ends it |
 //! | `engine` | the handle of a running engine |
-//! | `net` | clients on their way in: listeners, and the task of each connection, which brings whole frames to the tree thread |
-//! | `admin` | what operators ask: four-letter words, metrics for Prometheus, health |
-//! | `shared` | what the tasks and the handle of a running engine share: its settings, addresses and counters, and the way to the tree thread |
-//! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, decides in which order frames are handled and which connections are dropped when memory is short |
-//! | `commit` | the commit queue and its thread: one durable step for all batches that wait, then their replies |
-//! | `connection` | what is to be sent to one client, from whichever thread has it; how many there may be, and the memory of all that waits |
-//! | `data_dir` | the data directory seen from outside: its owner, its room, backup, check, restore, and what an engine must know of those before it |
-//! | `settings` | what an engine is started with: the builder, all limits, and the plan that everyone reads |
-//! | `metrics` | what is counted |
-//! | `memory_room` | the memory that the process really has, and what may grow when that is nearly all |
+//! | `net` | incoming clients: listeners, and the task of each connection, which delivers complete frames to the tree
+//! thread |
+//! | `admin` | interfaces for operators: four-letter words, metrics for Prometheus, health |
+//! | `shared` | the state that the tasks and the handle of a running engine share: settings, addresses, counters, and
+//! the channel to the tree thread |
+//! | `tree_loop` | the tree thread: owns the `Server` of lockkeeper-tree, polls the sockets, and decides in which order
+//! frames are handled and which connections are dropped when memory is short |
+//! | `commit` | the commit queue and its thread: makes all waiting batches durable in one step and then sends their
+//! replies |
+//! | `connection` | the data to be sent to one client, from any thread; the limits on connections and on the memory of
+//! all waiting data |
+//! | `data_dir` | the data directory as a whole: its owner, free space, backup, check, restore, and the state that a
+//! later engine needs |
+//! | `settings` | the builder, all limits, and the plan that the other modules read |
+//! | `metrics` | counters and histograms |
+//! | `memory_room` | the memory that the process uses, and the limits on growth when that is nearly all |
 //! | `sockets` | TCP and Unix sockets, TLS |
 //! | `spin` | whether threads poll before they sleep, and for how long |
 //! | `storage` | the durable copy of the state: logs of commits, and a database behind them |
-//! | `thread`, `clock`, `files`, `error`, `option_enum` | what every module names |
+//! | `thread`, `clock`, `files`, `error`, `option_enum` | helpers that all modules use |
 //!
-//! A request's way: its connection's task reads the frame and delivers it; the tree thread handles
-//! everything delivered in one round and submits the effects; the commit thread makes the changes
-//! of all waiting rounds durable in one step, and only then writes the replies to the sockets. What
-//! is quick to commit takes a short way: the tree thread does the same by itself.
+//! The path of a request: the task of its connection reads the frame and delivers it; the tree thread handles
+//! everything delivered in one round and submits the effects; the commit thread makes the changes of all waiting rounds
+//! durable in one step, and only then writes the replies to the sockets. If a commit is fast, the tree thread makes it
+//! itself.
 //!
-//! Invariant: a client never sees a change that is not as durable as promised. A reply, a watch event
-//! and a ping all wait for whatever the tree had changed before them; after an error of the storage
-//! nothing is sent any more. Only the answers to four-letter words show what is not on the disk yet.
+//! Invariant: a client never sees a change that is not as durable as promised. A reply, a watch event and a ping all
+//! wait for the changes that the tree made before them; after a storage error nothing more is sent. Only the answers to
+//! four-letter words show changes that are not yet on the disk.
 
-// Tests make their own files, in directories of their own.
+// Tests create files in directories of their own.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod admin;

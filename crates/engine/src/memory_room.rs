@@ -1,9 +1,9 @@
-//! The memory that the process really has, and what may grow when that is nearly all there is.
+//! The memory that the process uses, and the limits on growth when that is nearly all.
 //!
-//! The budgets count what the engine asks its allocator for. The allocator may keep several times as
-//! much: of a page with one node left, nothing goes back to the system, and nodes of another size do not
-//! fit into its gaps. A process that takes all of the memory is ended by the system, and every client
-//! loses it. So the data stops growing before, as with a disk that fills up.
+//! The budgets count the memory that the engine requests from its allocator. The allocator may hold several times as
+//! much: a page with a single node left is not returned to the system, and nodes of another size do not fit into its
+//! gaps. The system kills a process that uses all memory, and then every client loses the engine. So the data stops
+//! growing earlier, as with a disk that fills up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,61 +14,61 @@ use tokio::time::sleep;
 
 use crate::files::read_kernel_file;
 
-/// Into how many parts the limit is divided, and from how many of them on memory is given back, nothing
-/// but locks grows, and nothing grows at all.
+/// The number of parts into which the limit is divided, and how many of them must be in use for memory to be returned
+/// to the system, for only locks to grow, and for all growth to stop.
 const PARTS: u64 = 16;
-const RECYCLE: u64 = 13;
-const LOCKS: u64 = 14;
-const NOTHING: u64 = 15;
+const RECYCLE_PARTS: u64 = 13;
+const LOCKS_ONLY_PARTS: u64 = 14;
+const FULL_PARTS: u64 = 15;
 
-/// How often memory is given back at most. Clients wait meanwhile, for some milliseconds.
+/// The shortest interval between two returns of memory. Clients wait for some milliseconds during each.
 const RECYCLE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How fast the memory of a process may grow, in bytes per second: faster than requests arrive. With so
-/// much to go, it is looked at again before it can have passed the next threshold.
-const FASTEST: u64 = 2 * 1024 * 1024 * 1024;
-/// How often the memory is looked at, whatever there is of it.
+/// The fastest growth of a process, in bytes per second: faster than requests arrive. The memory is checked again
+/// before growth at this rate can pass the next threshold.
+const MAX_GROWTH_RATE: u64 = 2 * 1024 * 1024 * 1024;
+/// The bounds on the interval between two checks.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-/// How often it is looked at while nothing may grow.
+/// The interval between two checks while growth is stopped.
 const FULL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much memory the process has, for all threads to read.
+/// The memory in use by the process, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryRoom {
     used: AtomicU64,
     limit: AtomicU64,
-    /// Whether there is too little for locks, too.
+    /// Whether there is too little memory even for locks.
     is_full: AtomicBool,
 }
 
 impl MemoryRoom {
-    /// Bytes that the process has; 0 if nobody has looked.
+    /// The bytes in use by the process; 0 before the first check.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// How many it may have before the system ends it.
+    /// The bytes that the process can use before the system kills it.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing may grow, locks included.
+    /// Whether all growth is stopped, that of locks included.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 }
 
-/// What is to be done about the memory.
+/// A measure against a shortage of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Measure {
-    /// From now on, so much may grow.
+pub(crate) enum MemoryAction {
+    /// Only this growth is allowed from now on.
     Grow(Growth),
-    /// What is free is to be given back to the system.
+    /// Return free memory to the system.
     Recycle,
 }
 
-/// What looks at the memory of the process.
+/// Monitors the memory of the process.
 pub(crate) struct MemoryGauge {
     room: Arc<MemoryRoom>,
     limit: u64,
@@ -82,13 +82,16 @@ impl MemoryGauge {
         Self { room, limit, growth: Growth::All, recycled_at: None }
     }
 
-    /// Tells what is to be done, whenever that is something else. Ends where `used`, the bytes that the
-    /// process has, is not known.
-    pub(crate) async fn watch(mut self, used: impl Fn() -> Option<u64>, tell: impl Fn(Measure)) {
+    /// Passes on each measure when it changes. Ends if `used`, the bytes in use by the process, is unknown.
+    pub(crate) async fn watch(
+        mut self,
+        used: impl Fn() -> Option<u64>,
+        tell: impl Fn(MemoryAction),
+    ) {
         while let Some(used) = used() {
             self.room.used.store(used, Ordering::Relaxed);
             if self.is_recycling_due(used, Instant::now()) {
-                tell(Measure::Recycle);
+                tell(MemoryAction::Recycle);
             }
 
             let growth = next(self.growth, used, self.limit);
@@ -96,17 +99,17 @@ impl MemoryGauge {
                 self.log(growth, used);
                 self.growth = growth;
                 self.room.is_full.store(growth == Growth::Nothing, Ordering::Relaxed);
-                tell(Measure::Grow(growth));
+                tell(MemoryAction::Grow(growth));
             }
             sleep(interval(growth, used, self.limit)).await;
         }
     }
 
-    /// Whether memory is to be given back now: before anything is refused, and again while there is
-    /// little, as it may have become free since.
+    /// Whether memory is to be returned now: before any request is refused, and again while memory is short, as more
+    /// may have become free.
     fn is_recycling_due(&mut self, used: u64, now: Instant) -> bool {
         let is_recent = self.recycled_at.is_some_and(|at| now - at < RECYCLE_INTERVAL);
-        let is_due = used >= parts(self.limit, RECYCLE) && !is_recent;
+        let is_due = used >= parts(self.limit, RECYCLE_PARTS) && !is_recent;
         if is_due {
             self.recycled_at = Some(now);
         }
@@ -116,28 +119,28 @@ impl MemoryGauge {
     fn log(&self, growth: Growth, used: u64) {
         let limit = self.limit;
         match growth {
-            Growth::All => tracing::info!(used, limit, "there is enough memory again"),
+            Growth::All => tracing::info!(used, limit, "enough memory is available again"),
             Growth::Locks => tracing::warn!(
                 used,
                 limit,
-                "the process has nearly all the memory that the machine and its limits give it: nothing \
-                 but small ephemeral nodes and containers is created until it has less"
+                "the process uses nearly all memory that the machine and its limits allow: until it uses \
+                 less, only small ephemeral nodes and containers are created"
             ),
             Growth::Nothing => tracing::error!(
                 used,
                 limit,
-                "the process has all but the last of the memory that the machine and its limits give it: \
-                 nothing is created until it has less; reads, sessions and deletes go on"
+                "the process is about to use all memory that the machine and its limits allow: until it uses \
+                 less, no nodes are created; reads, sessions and deletes continue"
             ),
         }
     }
 }
 
-/// What may grow when the process has `used` of `limit` bytes. It must have a little less to go back than
-/// to stop, so that the log does not tell of each page.
+/// The growth allowed when the process uses `used` of `limit` bytes. It must fall slightly below the threshold before
+/// growth resumes, so that single pages do not fill the log.
 fn next(now: Growth, used: u64, limit: u64) -> Growth {
     let margin = limit / (2 * PARTS);
-    let (locks, nothing) = (parts(limit, LOCKS), parts(limit, NOTHING));
+    let (locks, nothing) = (parts(limit, LOCKS_ONLY_PARTS), parts(limit, FULL_PARTS));
     let (locks, nothing) = match now {
         Growth::All => (locks, nothing),
         Growth::Locks => (locks - margin, nothing),
@@ -150,16 +153,16 @@ fn next(now: Growth, used: u64, limit: u64) -> Growth {
     }
 }
 
-/// After what time to look again.
+/// The time until the next check.
 fn interval(growth: Growth, used: u64, limit: u64) -> Duration {
     let threshold = match growth {
-        Growth::All if used < parts(limit, RECYCLE) => parts(limit, RECYCLE),
-        Growth::All => parts(limit, LOCKS),
-        Growth::Locks => parts(limit, NOTHING),
+        Growth::All if used < parts(limit, RECYCLE_PARTS) => parts(limit, RECYCLE_PARTS),
+        Growth::All => parts(limit, LOCKS_ONLY_PARTS),
+        Growth::Locks => parts(limit, FULL_PARTS),
         Growth::Nothing => return FULL_INTERVAL,
     };
     let left = threshold.saturating_sub(used);
-    let micros = left.saturating_mul(1_000_000) / FASTEST;
+    let micros = left.saturating_mul(1_000_000) / MAX_GROWTH_RATE;
     Duration::from_micros(micros).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
 }
 
@@ -167,8 +170,8 @@ fn parts(limit: u64, count: u64) -> u64 {
     limit / PARTS * count
 }
 
-/// The bytes of memory that this process has, without the pages of files, which the system takes back
-/// when it needs memory; `None` where the system does not tell.
+/// The bytes of memory that this process uses, without pages of files, which the system reclaims when it needs memory;
+/// `None` if the system does not report it.
 pub(crate) fn resident() -> Option<u64> {
     anonymous_of(&read_kernel_file("/proc/self/status").ok()?)
 }
@@ -212,7 +215,7 @@ mod tests {
         assert!(due(320, 5) && !due(320, 9) && due(320, 10));
     }
 
-    /// At any speed that requests have, it is looked at before a threshold is far behind.
+    /// At any rate of requests, the memory is checked soon after a threshold is passed.
     #[test]
     fn the_memory_is_looked_at_more_often_the_less_is_left() {
         const GB: u64 = 1 << 30;

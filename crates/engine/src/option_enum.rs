@@ -1,6 +1,6 @@
-//! Enums that are options of a command, each variant a word.
+//! Enums that are options of a command; each variant has a word.
 
-/// Makes an enum readable and printable by its words, with the error for a word that is none of them.
+/// Implements parsing and printing of an enum by its words, with an error for unknown words.
 macro_rules! option_enum {
     ($name:ident, $unknown:ident: $message:literal { $( $variant:ident = $word:literal, )* }) => {
         impl std::fmt::Display for $name {
@@ -11,7 +11,7 @@ macro_rules! option_enum {
             }
         }
 
-        #[doc = concat!("A word that names no [`", stringify!($name), "`].")]
+        #[doc = concat!("A word that is not a value of [`", stringify!($name), "`].")]
         #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
         #[error($message)]
         pub struct $unknown(String);

@@ -1,5 +1,5 @@
-//! What the parts of a running engine share: its settings, addresses and counters, and the way to the
-//! tree thread.
+//! The state that the parts of a running engine share: settings, addresses, counters, and the channel to the tree
+//! thread.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,32 +26,32 @@ use crate::sockets::tls::CurrentTls;
 use crate::storage::Snapshots;
 use crate::tree_loop::{Event, TreeLoop};
 
-/// Where an engine listens, with the ports that it really got.
+/// The addresses on which an engine listens, with the actual ports.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    /// For clients without TLS.
+    /// The addresses for clients without TLS.
     pub(crate) plain: Vec<SocketAddr>,
     pub(crate) tls: Vec<SocketAddr>,
-    /// The path of the Unix socket, absolute.
+    /// The absolute path of the Unix socket.
     pub(crate) unix: Option<PathBuf>,
-    /// For monitors.
+    /// The address for monitors.
     pub(crate) metrics: Option<SocketAddr>,
 }
 
-/// What every task, and the handle of the engine, can reach.
+/// The state that every task and the handle of the engine can access.
 pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) plan: Plan,
     pub(crate) addresses: Addresses,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<CurrentTls>,
-    /// With TLS only.
+    /// Present only with TLS.
     pub(crate) handshakes: Option<Handshakes>,
-    /// `None` if nothing is kept on a disk.
+    /// `None` if the engine keeps no data on a disk.
     pub(crate) snapshots: Option<Snapshots>,
-    /// Until when no session begins, on the engine's clock.
+    /// The end of the quiet time, on the engine's clock: earlier, no session begins.
     pub(crate) quiet_until: Option<Duration>,
-    /// What the tree thread is told.
+    /// The channel to the tree thread.
     pub(crate) events: UnboundedSender<Event>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) metrics: Arc<Metrics>,
@@ -60,16 +60,16 @@ pub(crate) struct Shared {
     pub(crate) disk: Arc<DiskRoom>,
     pub(crate) memory: Arc<MemoryRoom>,
     pub(crate) log_limiter: Arc<LogLimiter>,
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub(crate) connections: AtomicU64,
-    /// What `stmk` has set.
+    /// The trace mask that `stmk` has set.
     pub(crate) trace_mask: AtomicI64,
-    /// When a four-letter word may list something next.
+    /// When a four-letter word may next list something.
     pub(crate) next_listing: Arc<tokio::sync::Mutex<tokio::time::Instant>>,
 }
 
 impl Shared {
-    /// For how long no session begins yet.
+    /// How long new sessions are still refused.
     pub(crate) fn quiet_time_left(&self) -> Option<Duration> {
         self.quiet_until.and_then(clock::left_until)
     }
@@ -79,7 +79,7 @@ impl Shared {
         ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Asks the tree thread; `None` if it has ended.
+    /// Sends a question to the tree thread; `None` if it has ended.
     pub(crate) async fn ask<T>(
         &self,
         event: impl FnOnce(oneshot::Sender<T>) -> Event,
@@ -89,14 +89,14 @@ impl Shared {
         answer.await.ok()
     }
 
-    /// Runs `look` on the tree thread; `None` if that has ended.
+    /// Runs `look` on the tree thread; `None` if it has ended.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&TreeLoop) -> T + Send + 'static,
     ) -> Option<T> {
         let event = |done: oneshot::Sender<T>| {
             Event::Inspect(Box::new(move |tree| {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = done.send(look(tree));
             }))
         };

@@ -1,4 +1,4 @@
-//! From settings to a running engine, and its end.
+//! Starts an engine from its settings, and ends it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::data_dir::disk_room;
 use crate::data_dir::succession::Succession;
 use crate::engine::{Ending, Engine};
 use crate::error::{EngineError, StartError};
-use crate::memory_room::{self, Measure, resident};
+use crate::memory_room::{self, MemoryAction, resident};
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 use crate::net::listener::{BoundSockets, accept};
@@ -43,13 +43,13 @@ use crate::tree_loop::idle::IdleDetector;
 use crate::tree_loop::{Event, TreeLoop, Turns};
 
 impl Builder {
-    /// Starts the engine: returns when it listens, with all that its data directory holds.
+    /// Starts the engine: returns when it listens, with the state of its data directory.
     ///
-    /// It runs on threads of its own, so it neither needs a runtime here nor suffers when the
-    /// caller's is blocked. Its log goes to the caller's `tracing` subscriber.
+    /// The engine runs on threads of its own, so it neither needs a runtime here nor is affected when the caller's
+    /// runtime is blocked. It logs to the caller's `tracing` subscriber.
     ///
     /// # Errors
-    /// Each names the address or path concerned and the way out; nothing is left behind.
+    /// Each error names the address or path concerned and a remedy; no thread, lock or socket remains.
     ///
     /// # Cancel safety
     /// If the future is dropped, the engine stops as soon as it has started.
@@ -58,8 +58,8 @@ impl Builder {
     }
 }
 
-/// Starts the tree thread, which does the rest: opening a large data directory takes its time, and
-/// the caller's runtime is not to wait for it.
+/// Starts the tree thread, which does the rest: opening a large data directory takes time, which must not block the
+/// caller's runtime.
 async fn start(plan: Plan) -> Result<Engine, StartError> {
     let (started, engine) = oneshot::channel();
     let (ended, ending) = watch::channel(None);
@@ -80,13 +80,13 @@ fn run(
     let (runtime, running) = match prepare(plan) {
         Ok(prepared) => prepared,
         Err(e) => {
-            // Whoever asked may be gone, here and below.
+            // The caller may be gone, here and below.
             let _ = started.send(Err(e));
             return;
         }
     };
 
-    // If nobody takes the engine, dropping it stops it.
+    // If the caller does not receive the engine, dropping it stops it.
     let _ = started.send(Ok(Engine { shared: running.shared.clone(), ended: ending }));
     let result = runtime.block_on(as_task(running));
 
@@ -99,16 +99,16 @@ fn run(
     let _ = ended.send(Some(result));
 }
 
-/// Runs as a task like those of the connections, and not as the future that the runtime blocks on: that
-/// one goes first after each look at the sockets, before the tasks that read them, and would have to ask
-/// the kernel once more for what they deliver.
+/// Runs as a task like those of the connections, not as the future on which the runtime blocks: the runtime polls that
+/// one first after each check of the sockets, before the tasks that read them, and it would have to call the kernel
+/// again for the frames that they deliver.
 async fn as_task(mut running: Running) -> Result<(), EngineError> {
     let task = tokio::spawn(async move { running.run().await });
     task.await.unwrap_or(Err(EngineError::Panicked))
 }
 
-/// All that can fail, in an order that leaves nothing behind if it does: the listeners come last,
-/// as clients would take them for an engine.
+/// Does everything that can fail, in an order in which a failure leaves nothing behind: the listeners come last,
+/// because clients would take them for an engine.
 #[tracing::instrument(name = "start", level = "debug", skip_all)]
 fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
     let storage = Storage::open(plan.data_dir.as_deref(), plan.durability)?;
@@ -128,12 +128,12 @@ fn prepare(mut plan: Plan) -> Result<(Runtime, Running), StartError> {
     Ok((runtime, running))
 }
 
-/// Everything that runs.
+/// All running parts of an engine.
 struct Running {
     tree: TreeLoop,
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
-    /// Where other processes ask for backups.
+    /// The socket on which other processes request backups.
     control: Option<SocketFile>,
     socket: Option<SocketFile>,
 }
@@ -194,11 +194,11 @@ impl Running {
         Ok(Self { tree, shared, tasks, control, socket: sockets.socket })
     }
 
-    /// Until the end, and through it: no new connections, then the commits, then the connections.
+    /// Runs until the end, and then ends the parts in order: new connections, commits, open connections.
     async fn run(&mut self) -> Result<(), EngineError> {
         let mut result = self.tree.run().await;
         self.tasks.shutdown().await;
-        // While the directory is locked: after that, sockets at these paths may be a successor's.
+        // While the directory is locked: afterwards, sockets at these paths may belong to the next engine.
         self.control = None;
         self.socket = None;
         if result.is_ok() {
@@ -233,34 +233,34 @@ impl Running {
     }
 }
 
-/// Starts the commit thread, which tells the tree thread how it ended.
+/// Starts the commit thread, which reports its result to the tree thread.
 fn start_commits(shared: &Shared) -> Result<(), StartError> {
     let events = shared.events.clone();
     let tell = move |result| {
-        // Without a tree thread nobody waits for it.
+        // If the tree thread has ended, it does not need the result.
         let _ = events.send(Event::CommitEnded(result));
     };
     commit::thread::start(shared.pipeline.clone(), Arc::new(tell))
 }
 
-/// Looks after the memory of the process, of which `used` tells how much it has.
+/// Monitors the memory of the process; `used` returns the bytes in use.
 pub(crate) async fn watch_memory(shared: Arc<Shared>, limit: u64, used: impl Fn() -> Option<u64>) {
     let gauge = memory_room::MemoryGauge::new(limit, shared.memory.clone());
     let tell = |measure| {
         let event = match measure {
-            Measure::Grow(growth) => Event::Growth(Resource::Memory, growth),
-            Measure::Recycle => Event::Recycle,
+            MemoryAction::Grow(growth) => Event::Growth(Resource::Memory, growth),
+            MemoryAction::Recycle => Event::Recycle,
         };
-        // Without a tree thread nothing grows.
+        // If the tree thread has ended, nothing grows.
         let _ = shared.events.send(event);
     };
     gauge.watch(used, tell).await;
 }
 
-/// Looks after a data directory that has a disk: backups, its room, and whether it is still there.
+/// Monitors a data directory on a disk: backups, free space, and whether it still exists.
 fn watch_directory(shared: &Shared, tasks: &mut JoinSet<()>) -> Option<SocketFile> {
     let (dir, snapshots) = (shared.plan.data_dir.as_ref()?, shared.snapshots.as_ref()?);
-    // Without a tree thread nothing grows, and there is nothing left to stop.
+    // If the tree thread has ended, nothing grows and there is nothing to stop.
     let tell = |events: &UnboundedSender<Event>, event| drop(events.send(event));
     let reserve = shared.plan.limits.disk_reserve;
     if let Some(gauge) = disk_room::DiskGauge::of(dir, reserve, shared.disk.clone()) {
@@ -283,7 +283,7 @@ fn tree_loop(
     (server, succession): (Server, Succession),
     (events, spin): (UnboundedReceiver<Event>, Arc<SpinPolicy>),
 ) -> TreeLoop {
-    // The metrics show what was restored before the first frame is handled.
+    // The metrics show the restored state before the first frame is handled.
     shared.metrics.observe(server.stats());
 
     TreeLoop {
@@ -303,9 +303,9 @@ fn tree_loop(
         turns: Turns::default(),
         budget: shared.budget.clone(),
         shed_at: Instant::now(),
-        in_part: 0,
-        part_bytes: 0,
-        part_waits: false,
+        batch_requests: 0,
+        batch_bytes: 0,
+        batch_waits: false,
         idle: IdleDetector::new(clock::now().monotonic),
         idle_hook: shared.plan.idle_hook.clone(),
         ending: None,

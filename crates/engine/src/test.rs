@@ -1,4 +1,4 @@
-//! Engines for tests: a fresh one in one call, and controls for faults and time.
+//! Engines for tests: start a new one with one call, and control faults and time.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -10,12 +10,12 @@
 //! # }
 //! ```
 //!
-//! | what happens | how |
+//! | event | control |
 //! |---|---|
-//! | a client dies, and its session ends | [`Engine::expire_session`] |
+//! | a client crashes and its session ends | [`Engine::expire_session`] |
 //! | time passes: sessions expire, TTL nodes become overdue | [`Engine::skip_time`] |
-//! | the network is cut for a moment | [`Engine::drop_connection`], [`Engine::drop_connections`] |
-//! | the disk hangs | [`Engine::pause_commits`], [`Engine::resume_commits`] |
+//! | the network fails for a moment | [`Engine::drop_connection`], [`Engine::drop_connections`] |
+//! | the disk stalls | [`Engine::pause_commits`], [`Engine::resume_commits`] |
 //! | the disk fails | [`Engine::fail_next_commit`] |
 //! | the server restarts | [`DurableEngine::restart`] |
 
@@ -30,9 +30,8 @@ use crate::error::EngineError;
 use crate::settings::builder::Builder;
 use crate::storage::Durability;
 
-/// The settings of engines for tests: a free port, nothing on the disk, and a tick of 50 ms, so that
-/// clients get the session timeout that they ask for, from 100 ms to an hour, and sessions end soon
-/// after it.
+/// The settings of engines for tests: a free port, no data on a disk, and a tick of 50 ms, so that clients get the
+/// session timeout that they request, from 100 ms to an hour, and sessions end soon after it.
 pub fn builder() -> Builder {
     Engine::builder()
         .tick(Duration::from_millis(50))
@@ -42,18 +41,18 @@ pub fn builder() -> Builder {
         .reap_interval(Duration::from_millis(50))
 }
 
-/// A fresh engine that keeps everything in memory; dropping it ends it.
+/// Starts a new engine that keeps everything in memory; dropping it stops it.
 ///
 /// # Panics
-/// If this machine gives no port or no thread.
+/// This machine has no free port or cannot start a thread.
 pub async fn engine() -> Engine {
     match builder().start().await {
         Ok(engine) => engine,
-        Err(e) => panic!("no engine for this test: {e}"),
+        Err(e) => panic!("cannot start an engine for this test: {e}"),
     }
 }
 
-/// A fresh engine with a data directory of its own, which goes when this is dropped.
+/// A new engine with a data directory of its own, which is removed when this is dropped.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -68,26 +67,26 @@ pub async fn engine() -> Engine {
 /// ```
 #[derive(Debug)]
 pub struct DurableEngine {
-    // Before the directory, so that it is given up when that is removed.
+    // Before the directory, so that the engine is dropped before the directory is removed.
     engine: Option<Engine>,
     builder: Builder,
     directory: TestDirectory,
 }
 
 impl DurableEngine {
-    /// Starts one. It acknowledges what the operating system has, which survives a restart of the
-    /// engine, and spares the disk.
+    /// Starts an engine. It acknowledges writes that are in the operating system's memory: these survive a restart of
+    /// the engine, and the disk is spared.
     ///
     /// # Panics
-    /// If this machine gives no port, no thread, or no room in its directory for temporary files.
+    /// This machine has no free port, cannot start a thread, or has no space for temporary files.
     pub async fn start() -> Self {
         Self::with(|builder| builder).await
     }
 
-    /// Starts one with some settings changed.
+    /// Starts an engine with some settings changed.
     ///
     /// # Panics
-    /// As [`DurableEngine::start`], or if the settings do not fit.
+    /// See [`DurableEngine::start`]; or the settings do not fit together.
     pub async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
         let directory = TestDirectory::new();
         let builder = change(builder().durability(Durability::Os)).data_dir(&directory.0);
@@ -95,14 +94,14 @@ impl DurableEngine {
         Self { engine, builder, directory }
     }
 
-    /// Ends the engine, if it has not ended by itself, and starts another one on the same directory:
-    /// on another port, unless the settings name one.
+    /// Stops the engine, if it has not ended by itself, and starts another one on the same directory, with another port
+    /// unless the settings name one.
     ///
     /// # Panics
-    /// If it does not start.
+    /// The new engine does not start.
     pub async fn restart(&mut self) {
         if let Some(engine) = self.engine.take() {
-            // An engine that was made to fail says so; the next one starts all the same.
+            // An engine that was made to fail returns an error; the next one starts in any case.
             let _: Result<(), EngineError> = engine.stop().await;
         }
         self.engine = Some(start(&self.builder).await);
@@ -118,19 +117,19 @@ impl Deref for DurableEngine {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
-        self.engine.as_ref().expect("it is only gone while it restarts")
+        self.engine.as_ref().expect("only absent during a restart")
     }
 }
 
 async fn start(builder: &Builder) -> Engine {
     match builder.clone().start().await {
         Ok(engine) => engine,
-        Err(e) => panic!("no engine for this test: {e}"),
+        Err(e) => panic!("cannot start an engine for this test: {e}"),
     }
 }
 
-/// A directory for temporary files, removed on drop. What the engine writes there after its drop
-/// stays behind, as dropping does not wait; the system clears it up some time.
+/// A directory for temporary files, removed on drop. Files that the engine writes after its drop remain, because
+/// dropping does not wait; the system removes them eventually.
 #[derive(Debug)]
 struct TestDirectory(PathBuf);
 
@@ -139,7 +138,7 @@ impl TestDirectory {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut name = [0; 8];
-        getrandom::fill(&mut name).expect("the system's random source has failed");
+        getrandom::fill(&mut name).expect("the system's random source failed");
         let (pid, name) = (std::process::id(), u64::from_ne_bytes(name));
         let path = std::env::temp_dir().join(format!("lockkeeper-{pid}-{number}-{name:016x}"));
         fs::create_dir(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

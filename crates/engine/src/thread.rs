@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use tracing::Dispatch;
 
-/// Starts a thread that logs to where the caller logs.
+/// Starts a thread that logs to the caller's subscriber.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,

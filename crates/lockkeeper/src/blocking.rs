@@ -1,28 +1,28 @@
-//! The locks and the other recipes in programs without async.
+//! Locks and other recipes for programs without async.
 //!
-//! A [`Client`] of this module is a [`lockkeeper::Client`](crate::Client) with a thread that serves its
-//! connection. Locks are made with it as with any client. [`wait`](crate::Client::wait) waits for whatever
-//! their methods return.
+//! A [`Client`] of this module is a [`lockkeeper::Client`](crate::Client) with a thread that drives its
+//! connection. Create locks with it as with any client, and use [`wait`](crate::Client::wait) to wait for the
+//! futures that their methods return.
 //!
 //! # Guarantees
 //!
-//! - Those of each lock, and the same API.
+//! - Those of each lock, with the same API.
 //! - Any thread can wait, and several can wait at the same time.
 //! - A guard that is dropped on any thread releases its lock.
-//! - When the client is dropped, the locks that it still holds are released before the program goes on, unless
-//!   no server confirms this within a second.
+//! - When the client is dropped, the locks that it still holds are released before `drop` returns, unless no
+//!   server confirms this within a second.
 //!
 //! # Not guaranteed
 //!
-//! Work does not stop by itself when a lock is lost: a thread cannot be stopped from outside. Call
-//! [`Guard::ensure`](crate::Guard::ensure) or [`Guard::checkpoint`](crate::Guard::checkpoint) before each step,
-//! or use tokens. [`Guard::run`](crate::Guard::run) and [`Election::lead`](crate::Election::lead) stop their
-//! work only where it awaits something, and at the deadline also there: a leader that is to wait an outage out
-//! says so ([`ride_out`](crate::ElectionBuilder::ride_out)).
+//! The loss of a lock does not stop the work of a thread. Call [`Guard::ensure`](crate::Guard::ensure) or
+//! [`Guard::checkpoint`](crate::Guard::checkpoint) before each step, or use fencing tokens.
+//! [`Guard::run`](crate::Guard::run) and [`Election::lead`](crate::Election::lead) stop their work only at an
+//! `.await`. By default they also stop at the deadline; to continue after an outage, use
+//! [`ride_out`](crate::ElectionBuilder::ride_out) for an election.
 //!
 //! # Cost
 //!
-//! That of each lock, and a thread for each client that is connected here.
+//! That of each lock, and one thread per client.
 //!
 //! # Examples
 //!
@@ -67,17 +67,17 @@ use lockkeeper_client::{ClientBuilder, ConnectError, Status};
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
 
-/// How long a client waits, when it is dropped, until its session is closed.
+/// How long the drop of a client waits until its session is closed.
 const CLOSING_LIMIT: Duration = Duration::from_secs(1);
 
-/// The owner of a session, for programs without async; used as the [`lockkeeper::Client`](crate::Client) that it
-/// is. Threads share it by reference.
+/// A client for programs without async, with a runtime of its own. It dereferences to
+/// [`lockkeeper::Client`](crate::Client). Threads share it by reference.
 ///
-/// When it is dropped, it ends the session as [`close`](crate::Client::close) does, and waits for that, for a
-/// second at most. So keep it for as long as its locks, and do not move it into a task of its own runtime. Clones are of the client within, and do not keep the
-/// session open.
+/// Dropping it ends the session like [`close`](crate::Client::close), and waits for that for at most a
+/// second. So keep it at least as long as its locks, and do not move it into a task of its own runtime. A
+/// clone is a clone of the inner client and does not keep the session open.
 #[derive(Debug)]
-#[must_use = "the session is closed when it is dropped"]
+#[must_use = "the session is closed when this is dropped"]
 pub struct Client(lockkeeper_client::Client);
 
 impl Client {
@@ -105,7 +105,7 @@ impl Client {
         Self::served(options.connect(servers))
     }
 
-    /// Makes a client without waiting for a server, as [`ClientBuilder::connect_later`].
+    /// Creates a client without waiting for a server, like [`ClientBuilder::connect_later`].
     ///
     /// # Errors
     /// As [`ClientBuilder::connect_later`], and if the thread cannot be started.
@@ -117,7 +117,7 @@ impl Client {
         Self::served(async { options.connect_later(servers) })
     }
 
-    /// Connects in a runtime that a thread drives for as long as there is anything of the client.
+    /// Connects in a runtime that a thread drives as long as the client exists.
     #[track_caller]
     fn served(
         connect: impl Future<Output = Result<lockkeeper_client::Client, ConnectError>>,
@@ -129,7 +129,7 @@ impl Client {
         let (connected, status) = oneshot::channel::<watch::Receiver<Status>>();
         let serve = async {
             let Ok(mut status) = status.await else { return };
-            // What is left of a client after its session has been closed still answers: that it is closed.
+            // Clones of a client whose session has been closed must still return errors.
             while status.changed().await.is_ok() {}
         };
         let thread = thread::Builder::new().name("lockkeeper".into());
@@ -151,7 +151,7 @@ impl Deref for Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // A program may end right after this, and the thread releases the locks.
+        // The program may end right after this, and the thread releases the locks.
         let (closed, is_closed) = mpsc::channel();
         let client = self.0.clone();
         self.0.tokio_runtime().spawn(async move {

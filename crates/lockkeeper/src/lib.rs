@@ -1,18 +1,17 @@
 //! Distributed locks with guards, fencing tokens and exact leases, on the ZooKeeper protocol.
 //!
-//! This crate is the one to depend on. It shows what two crates hold: `lockkeeper-locks`, what can be held, and
-//! `lockkeeper-recipes`, what is shared and seen; and the client below both.
+//! This is the crate to depend on. It re-exports `lockkeeper-locks` (locks, elections and other exclusive
+//! access), `lockkeeper-recipes` (shared state, queues, groups), and the client below both.
 //!
-//! A path is that of one lock of one kind, and a lock has no other locks below it: the first acquire that
-//! finds other children refuses them ([`AcquireError::Foreign`]). Nothing is looked up when a lock is made
-//! or used for the first time, so a lock below one that is held is granted, and the upper one refused next.
+//! A path belongs to one lock of one kind, and a lock must not have other locks below it: an acquire that
+//! finds other children fails ([`AcquireError::Foreign`]). Creating a lock does not check this. So a lock
+//! below the path of a held lock is granted, and the next acquire of the upper lock fails.
 //!
-//! Everything here runs in a tokio runtime whose timer is enabled, and what waits panics without a timer;
-//! a client of [`blocking`] has a runtime of its own.
+//! Everything here requires a tokio runtime with its timer enabled; methods that wait panic without one. A
+//! client of [`blocking`] has its own runtime.
 //!
-//! Invariant: a lock that is reported as held was held at that moment, and its holder is told before
-//! another client can have it. See `docs/guarantees.md` for what is promised and what
-//! is not.
+//! Invariant: a lock that is reported as held was held at that moment, and its holder can know of the loss
+//! before another client acquires the lock. For the guarantees and their limits see `docs/guarantees.md`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -33,6 +32,9 @@
 //! ```
 
 pub mod blocking;
+// Some of the programs need a rehearsal. With all features, as in CI, all of them run.
+#[cfg(all(doctest, feature = "rehearsal"))]
+mod chinese_pages;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 

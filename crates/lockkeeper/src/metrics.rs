@@ -1,11 +1,11 @@
-//! Figures of locks, sessions and queues, for the facade [`metrics`](https://docs.rs/metrics): whichever recorder the
-//! program installs gets them, and without one they are dropped.
+//! Metrics of locks, sessions and queues, for the facade [`metrics`](https://docs.rs/metrics). The recorder
+//! that the program installs receives them; without a recorder they are dropped.
 //!
-//! `docs/monitoring.md` lists the names ([`FIGURES`] has them too), and has alerts and a dashboard. All are
-//! registered with the first client; call [`describe`] if the recorder is installed later than that.
+//! `docs/monitoring.md` lists the names (as does [`FIGURES`]), and has alerts and a dashboard. All metrics
+//! are registered with the first client; call [`describe`] if the recorder is installed later.
 //!
-//! Counters and histograms are recorded as things happen. Gauges are set by [`update`] alone, and those of a queue
-//! by [`Queue::inspect`](crate::Queue::inspect). No figure costs a request.
+//! Counters and histograms are recorded when events happen. Gauges are set only by [`update`], and those of a
+//! queue by [`Queue::inspect`](crate::Queue::inspect). Metrics do not make requests.
 //!
 //! # Examples
 //!
@@ -21,4 +21,4 @@
 #[doc(inline)]
 pub use lockkeeper_client::metrics::{FIGURES, Figure, FigureKind, describe};
 #[doc(inline)]
-pub use lockkeeper_locks::figures::{name_locks, update};
+pub use lockkeeper_locks::lock_metrics::{name_locks, update};

@@ -1,11 +1,11 @@
-//! What all locks and recipes have in common.
+//! Tests of properties that all locks and recipes share.
 
 use std::fmt;
 use std::path::Path;
 
 use crate::*;
 
-/// The public errors in a folder of sources, and everything that is implemented there for [`Failure`].
+/// The public errors in a folder of sources, and everything that implements [`Failure`] there.
 fn errors_in(folder: &Path, errors: &mut Vec<String>, failures: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -47,16 +47,16 @@ fn every_public_error_is_a_failure() {
         };
         !any_head("impl_failure!(", '{') && !any_head("fails_for_good!(", ')')
     });
-    assert!(errors.is_empty(), "these public errors are no `Failure`: {errors:?}");
+    assert!(errors.is_empty(), "these public errors do not implement `Failure`: {errors:?}");
 }
 
-/// A mutex filled 593 characters of a log.
+/// Symptom: the `Debug` output of a mutex was 593 characters long.
 #[tokio::test]
 async fn what_is_shown_fits_into_a_line_of_a_log() {
     let client = &Client::builder().connect_later("127.0.0.1:1").unwrap();
     let mutex = Mutex::new(client, "/a").unwrap();
     assert_eq!(format!("{mutex:?}"), "Mutex(/a)");
-    // A path that was checked before is taken too.
+    // A path that has been checked before is accepted too.
     assert_eq!(Mutex::new(client, mutex.path()).unwrap().path(), mutex.path());
     let multi = MultiLock::new(client, ["/a", "/b"]).unwrap();
     assert_eq!(format!("{multi:?}"), "MultiLock(/a, /b)");
@@ -80,5 +80,18 @@ async fn what_is_shown_fits_into_a_line_of_a_log() {
     ];
     for shown in shown.map(|shown| format!("{shown:?}")) {
         assert!(shown.len() < 160 && shown.contains("/a"), "{}: {shown}", shown.len());
+    }
+}
+
+/// The documentation tests run the programs of the pages that are listed.
+#[test]
+fn every_page_in_chinese_with_a_program_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let listed = include_str!("chinese_pages.rs");
+    for entry in std::fs::read_dir(root.join("docs/zh-CN")).unwrap() {
+        let page = entry.unwrap().path();
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let has_program = std::fs::read_to_string(&page).unwrap().contains("```rust");
+        assert_eq!(has_program, listed.contains(&format!("/docs/zh-CN/{name}\"")), "{name}");
     }
 }

@@ -1,11 +1,11 @@
-//! An attempt to acquire: what it waits for, and whether another one may follow it.
+//! Attempts to acquire: what an attempt waits for, and whether it is repeated.
 
 use lockkeeper_client::retry::{Backoff, closed, is_transient, retry_pause};
 use lockkeeper_client::{Client, Contact, Error, ErrorCode, ZnodePath};
 
 use crate::error::AcquireError;
 
-/// How many attempts there are.
+/// The largest number of attempts.
 const ATTEMPTS: u32 = 8;
 
 /// Why an attempt failed, and whether another one may succeed.
@@ -18,8 +18,8 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    /// A request failed before the contender had a place to lose. So the end of the session is
-    /// transient too.
+    /// Classifies the failure of a request before the contender had a place in the queue. The end of the session is
+    /// transient here too, as no place is lost.
     pub(crate) fn at_entry(path: &ZnodePath, error: Error) -> Self {
         if error.is_session_expired() || is_transient(&error) {
             Self::Again
@@ -28,8 +28,8 @@ impl Attempt {
         }
     }
 
-    /// The list of a queue failed, behind the creation of a node in it. If the queue is gone, somebody has
-    /// deleted it since, and the node with it.
+    /// Classifies the failure of a listing that follows the creation of a node in the queue. If the queue is
+    /// gone, another client has deleted it since, and the node with it.
     pub(crate) fn at_listing(error: Error, at_entry: impl FnOnce(Error) -> Self) -> Self {
         match error.code() {
             Some(ErrorCode::NoNode) => Self::Again,
@@ -38,16 +38,16 @@ impl Attempt {
     }
 }
 
-/// Returns when a request of an acquire that failed may be made again; see [`retry_pause`].
+/// Returns when a failed request of an acquire may be repeated; see [`retry_pause`].
 ///
 /// # Errors
-/// The error of the request, as one about the lock.
+/// The error of the request, as an [`AcquireError`].
 pub(crate) async fn retry_acquire(lock: &ZnodePath, error: Error) -> Result<(), AcquireError> {
     retry_pause(error).await.map_err(|error| AcquireError::from_client(lock, error))
 }
 
-/// Waits for what another task of this program has to do. It may never do it once the client is closed, such
-/// as give a lock back; the wait then ends with an error.
+/// Waits for an action of another task of this process, such as a release. The action may never happen once the client
+/// is closed, so the wait then ends with an error.
 pub(crate) async fn unless_closed<T>(
     client: &Client,
     lock: &ZnodePath,
@@ -60,11 +60,11 @@ pub(crate) async fn unless_closed<T>(
     }
 }
 
-/// Returns when no server could be reached for a session timeout, or the client is closed, with that as the
-/// reason why the lock cannot be waited for. Makes no request.
+/// Returns when no server could be reached for a session timeout, or the client is closed. The returned error
+/// gives this as the reason why waiting for the lock is useless. Makes no request.
 ///
 /// # Session loss
-/// Does not concern it.
+/// Has no effect.
 ///
 /// # Cancel safety
 /// Safe.
@@ -79,7 +79,7 @@ pub async fn out_of_reach(client: &Client, lock: &ZnodePath) -> AcquireError {
     }
 }
 
-/// Makes attempts until one succeeds or fails for good, up to [`ATTEMPTS`].
+/// Repeats an attempt until it succeeds or fails with a permanent error, up to [`ATTEMPTS`] times.
 pub(crate) async fn retried<T, F>(
     path: &ZnodePath,
     attempt: impl Fn() -> F,
@@ -109,8 +109,8 @@ where
 mod tests {
     use super::*;
 
-    /// It said that no server could be reached for a whole session timeout, after two seconds in which one
-    /// had answered each time.
+    /// Symptom: the error was that no server could be reached for a whole session timeout, after two seconds in which a
+    /// server had replied each time.
     #[tokio::test]
     async fn what_is_given_up_after_some_attempts_says_so() {
         let path = ZnodePath::new("/locks/a").unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of locks and elections.
 
 use std::time::Duration;
 
@@ -7,66 +7,70 @@ use lockkeeper_client::{
     TransactionError, ZnodePath,
 };
 
-use crate::beside::is_beside_a_lock;
 use crate::profile::{Profile, Usage};
+use crate::siblings::is_sibling_of_lock;
 
-/// Why a lock cannot be made as it was described.
+/// Why a lock cannot be built with these options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// It is no path.
+    /// The path is not valid.
     #[error("{0}; name a path like /locks/orders")]
     Path(#[from] PathError),
-    /// It is `/`.
+    /// The path is `/`.
     #[error("'/' cannot be a lock or an election; name a path below it, like /locks/orders")]
     Root,
-    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration; below a chroot
-    /// that is an ordinary name.
-    #[error("{0} is the server's own; name a path outside of /zookeeper, like /locks/orders")]
-    Reserved(ZnodePath),
-    /// It is, or is below, a node that keeps something for the contenders of a lock.
+    /// The path is `/zookeeper` or below it, where the server keeps its quotas and its configuration. Below a chroot,
+    /// `/zookeeper` is an ordinary name.
     #[error(
-        "{0} is where Lockkeeper keeps what belongs to another lock; name a path like /locks/orders"
+        "{0} is reserved for the server; name a path outside of /zookeeper, like /locks/orders"
     )]
+    Reserved(ZnodePath),
+    /// The path is, or is below, a node that keeps data for the contenders of a lock.
+    #[error("{0} is reserved for the data of another lock; name a path like /locks/orders")]
     Beside(ZnodePath),
-    /// No path was given where at least one is needed.
-    #[error("no lock was named; name at least one, like /locks/orders")]
+    /// No path was given, and at least one is required.
+    #[error("no lock was given; name at least one path, like /locks/orders")]
     None,
-    /// A lock's key is longer than servers take.
-    #[error("the key needs {bytes} bytes as a name, and {most} are possible; use a hash of it")]
+    /// A lock's key is longer than servers accept.
+    #[error(
+        "the key takes {bytes} bytes as a znode name, and at most {most} are allowed; use a hash of the key"
+    )]
     KeyTooLong {
-        /// How long the name would be.
+        /// The length of the name.
         bytes: usize,
-        /// How long it may be.
+        /// The largest possible length.
         most: usize,
     },
-    /// The same lock was named twice, and would wait for itself.
-    #[error("{0} was named twice; name each lock once")]
+    /// The same lock was given twice, and would wait for itself.
+    #[error("{0} was given twice; name each lock once")]
     Repeated(ZnodePath),
-    /// A semaphore of 0 permits, which nobody could ever acquire.
+    /// A semaphore of 0 permits, which could never be acquired.
     #[error("{0} cannot be a semaphore of 0 permits; give it at least 1")]
     NoPermits(ZnodePath),
-    /// A semaphore of more permits than Curator's programs can count.
-    #[error("{path} can have {most} permits at most, as Curator's programs count them in 31 bits")]
+    /// A semaphore of more permits than Curator programs can count.
+    #[error(
+        "{path} can have at most {most} permits, because Curator programs count them in 31 bits"
+    )]
     TooManyPermits {
         /// The semaphore.
         path: ZnodePath,
-        /// How many permits it may have.
+        /// The largest possible number of permits.
         most: u32,
     },
 }
 
 impl BuildError {
-    /// The path, if a lock can be there.
+    /// Returns the path if it is valid for a lock.
     pub(crate) fn check(client: &Client, path: &str) -> Result<ZnodePath, BuildError> {
         match Self::check_base(client, path) {
-            // There is nothing beside it.
+            // The root does not have siblings.
             Ok(path) if path.is_root() => Err(BuildError::Root),
             checked => checked,
         }
     }
 
-    /// The same if locks can be below it.
+    /// Returns the path if locks can be below it.
     pub(crate) fn check_base(client: &Client, path: &str) -> Result<ZnodePath, BuildError> {
         let path = ZnodePath::new(path)?;
         if client.is_servers_own(&path) {
@@ -75,31 +79,31 @@ impl BuildError {
         if !client.is_own_base(&path) {
             return Err(BuildError::Root);
         }
-        if path.as_str().split('/').any(is_beside_a_lock) {
+        if path.as_str().split('/').any(is_sibling_of_lock) {
             return Err(BuildError::Beside(path));
         }
         Ok(path)
     }
 }
 
-/// Why a lock was not acquired. Nothing of the attempt is left behind, or it is about to be
+/// Why a lock was not acquired. The attempt leaves no node behind, or its node is about to be
 /// deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// It did not become free in time, or no server could be asked whether it is.
+    /// The lock did not become free in time, or no server could be reached.
     #[error("{}", too_late(path, *waited, *is_connected))]
     Timeout {
         /// The lock.
         path: ZnodePath,
-        /// The time that was allowed.
+        /// The time limit.
         waited: Duration,
-        /// Whether there was a connection at the end of it. Without one, nobody knows whether the lock was
+        /// Whether there was a connection when the time was over. Without one, it is unknown whether the lock was
         /// free.
         is_connected: bool,
     },
-    /// There are nodes that are not contenders of this kind of lock and profile, so the order of the
-    /// queue is unknown. [`Usage::of`](crate::Usage::of) tells what its `names` are.
+    /// The queue contains nodes that are not contenders of this kind of lock and profile, so its order
+    /// is unknown. [`Usage::of`](crate::Usage::of) classifies the `names`.
     #[error("{}", in_the_way(path, *profile, names))]
     Foreign {
         /// The lock.
@@ -109,21 +113,21 @@ pub enum AcquireError {
         /// The names of the nodes.
         names: Vec<String>,
     },
-    /// The node at the path, or one above it, is ephemeral, so it can have no contenders below it: a program
+    /// The node at the path, or a parent, is ephemeral, so it cannot have contenders below it. A program
     /// holds it as an [`ExclusiveNode`](crate::ExclusiveNode) or a name, or uses it for another purpose.
     #[error(
-        "{path} is held as one znode, or is below such a lock, so it has no queue; see who holds it with \
-         `lockkeeper show`, and use one kind of lock, or another path"
+        "{path}, or a node above it, is held as one znode and cannot have a queue; see who holds it with \
+         `lockkeeper show`, and use the same kind of lock, or another path"
     )]
     IsNode {
         /// The lock.
         path: ZnodePath,
     },
-    /// The lock is taken by a node that is not ephemeral: no session's end deletes it, so a wait for
-    /// its deletion might never end. No library creates one with the names of Curator or of our own; kazoo
-    /// can, so with [`Profile::Kazoo`] it is waited for.
+    /// The lock is blocked by a node that is not ephemeral. It is not deleted with a session, so a wait for
+    /// its deletion might never end. No library creates such a node with Curator's or Lockkeeper's names. kazoo
+    /// can, so with [`Profile::Kazoo`] the lock waits for it.
     #[error(
-        "{path} is taken by {node}, which is not ephemeral: it does not go with a session; delete \
+        "{path} is blocked by {node}, which is not ephemeral and does not end with a session; delete \
          it if no program uses it"
     )]
     NotEphemeral {
@@ -132,25 +136,27 @@ pub enum AcquireError {
         /// The node.
         node: ZnodePath,
     },
-    /// The parent's numbers are about to overflow, after which libraries disagree on the order.
+    /// The sequence numbers of the lock's node are about to overflow. After that, libraries disagree on the order.
     #[error(
-        "{path} has given out its number {sequence} of 2147483647; delete the node when the queue \
+        "{path} has used sequence number {sequence} of 2147483647; delete the node when the queue \
          is empty, or use another path"
     )]
     Exhausted {
         /// The lock.
         path: ZnodePath,
-        /// The number that the attempt got.
+        /// The sequence number of the attempt.
         sequence: Sequence,
     },
     /// Another client deleted the contender's node while it waited.
-    #[error("{node} was deleted by another client while it waited; acquire again to queue anew")]
+    #[error(
+        "{node} was deleted by another client while it waited; acquire again to enter the queue again"
+    )]
     NodeDeleted {
         /// The contender's node.
         node: ZnodePath,
     },
     /// The session expired while the contender waited.
-    #[error("the session expired while waiting for {path}; acquire again to queue anew")]
+    #[error("the session expired while waiting for {path}; acquire again to enter the queue again")]
     SessionExpired {
         /// The lock.
         path: ZnodePath,
@@ -161,36 +167,36 @@ pub enum AcquireError {
         /// The lock.
         path: ZnodePath,
     },
-    /// The client is closed: by this program, as the runtime in which it was connected has ended, or after a
+    /// The client is closed: this program closed it, its runtime has ended, or a
     /// server refused its credentials.
-    #[error("{path} cannot be acquired with a client that is closed; connect another one")]
+    #[error("cannot acquire {path}: the client is closed; connect another one")]
     ClientClosed {
         /// The lock.
         path: ZnodePath,
     },
-    /// Attempt after attempt met a lost connection, the end of the session, a server that refused it for
-    /// now, or another program that deleted or changed a znode just then.
+    /// Each of several attempts failed because of a lost connection, the end of the session, a server that refused the
+    /// request temporarily, or another program that deleted or changed a znode at that moment.
     #[error(
-        "gave up on {path} after {attempts} attempts, in each of which the connection or the session was \
-         lost, a server was busy, or another program deleted or changed a znode just then; acquire again"
+        "gave up on {path} after {attempts} attempts: each time, the connection or the session was \
+         lost, a server was busy, or another program deleted or changed a znode; acquire again"
     )]
     GaveUp {
         /// The lock.
         path: ZnodePath,
-        /// How many attempts there were.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// More permits were asked for than the semaphore has.
-    #[error("{wanted} permits of {path} can never be had at once, as it has only {permits}")]
+    /// More permits were requested than the semaphore has.
+    #[error("cannot acquire {wanted} permits of {path}, which has only {permits}")]
     TooMany {
         /// The semaphore.
         path: ZnodePath,
-        /// How many were asked for.
+        /// The number of requested permits.
         wanted: u32,
-        /// How many there are.
+        /// The number of permits of the semaphore.
         permits: u32,
     },
-    /// The semaphore has another number of permits than this handle was made with.
+    /// The stored number of permits differs from the number that this handle was created with.
     #[error(
         "{path} has {stored} permits, not {permits}: all programs must use the same number; use {stored}, \
          change the stored number with `set_permits`, or accept it with `accept_other_permits`"
@@ -198,52 +204,52 @@ pub enum AcquireError {
     OtherPermits {
         /// The semaphore.
         path: ZnodePath,
-        /// How many this handle was made with.
+        /// The number that this handle was created with.
         permits: u32,
-        /// How many there are.
+        /// The number of permits of the semaphore.
         stored: u32,
     },
-    /// 0 permits were asked for.
-    #[error("0 permits of {path} were asked for; ask for at least 1")]
+    /// 0 permits were requested.
+    #[error("cannot acquire 0 permits of {path}; ask for at least 1")]
     NoPermits {
         /// The semaphore.
         path: ZnodePath,
     },
-    /// Where the number of permits should be, there is something else.
+    /// The node for the number of permits contains other data.
     #[error(
-        "{node} holds {found:?} and not a number of permits; use a path of its own for the \
-         semaphore, or the profile of the programs that made the node"
+        "{node} contains {found:?}, which is not a number of permits; use a separate path for the \
+         semaphore, or the profile of the programs that created the node"
     )]
     BadPermits {
-        /// The node whose data should say how many permits there are.
+        /// The node for the number of permits.
         node: ZnodePath,
-        /// What it says.
+        /// The data in it.
         found: String,
     },
-    /// What was held, and was to be held in another way, is lost.
-    #[error("{path} was lost before it could be held in another way: {reason}")]
+    /// The lock was lost before a call that changes the hold had completed, such as an upgrade.
+    #[error("{path} was lost before the change of the hold was complete: {reason}")]
     Lost {
         /// The lock.
         path: ZnodePath,
         /// Why it is lost.
         reason: LossReason,
     },
-    /// The lock was free, and several proofs in a row that it is held were answered so late that too little
+    /// The lock was free, but the replies to several consecutive proofs that it is held came so late that too little
     /// of the lease was left.
     #[error(
-        "{path} cannot be held: a server took {took:?} to prove it, and earlier proofs as long, where \
-         {most:?} are too much for this session timeout; check the load of the servers, the network and \
+        "{path} cannot be held: the last proof took {took:?}, and earlier ones took as long, but less than \
+         {most:?} is needed for this session timeout; check the load of the servers, the network and \
          this machine, or use a longer session timeout"
     )]
     LeaseTooShort {
         /// The lock.
         path: ZnodePath,
-        /// How long the last proof took.
+        /// The duration of the last proof.
         took: Duration,
-        /// How long one may take: [`Timing::slowest_answer`](lockkeeper_client::Timing::slowest_answer).
+        /// The time that a proof may take: [`Timing::slowest_answer`](lockkeeper_client::Timing::slowest_answer).
         most: Duration,
     },
-    /// The owner had entered before, and has lost the lock since.
+    /// The owner has lost the lock since an earlier entry.
     #[error("the owner has lost {path}: {reason}; {}", entries_are_left(*reason))]
     OwnerLost {
         /// The lock.
@@ -251,13 +257,13 @@ pub enum AcquireError {
         /// Why it was lost.
         reason: LossReason,
     },
-    /// The servers of the connection string are not one service, or, with
-    /// [`ClientBuilder::strict_servers`](lockkeeper_client::ClientBuilder::strict_servers), are not known to be one.
+    /// The servers in the connection string do not belong to one service. With
+    /// [`ClientBuilder::strict_servers`](lockkeeper_client::ClientBuilder::strict_servers), also if this is unknown.
     #[error("cannot acquire {path}: {source}")]
     Servers {
         /// The lock.
         path: ZnodePath,
-        /// What is wrong with the servers.
+        /// The problem with the servers.
         source: ServiceError,
     },
     /// A transaction was refused.
@@ -265,7 +271,7 @@ pub enum AcquireError {
     Refused {
         /// The lock.
         path: ZnodePath,
-        /// What was refused.
+        /// Why it was refused.
         source: TransactionError,
     },
     /// A request failed.
@@ -273,13 +279,13 @@ pub enum AcquireError {
     Client {
         /// The lock.
         path: ZnodePath,
-        /// What failed.
+        /// The failure.
         source: Error,
     },
 }
 
 impl AcquireError {
-    /// Whether acquiring again may succeed without anything being changed first.
+    /// Whether another acquire may succeed without any other change.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Timeout { .. }
@@ -305,15 +311,15 @@ impl AcquireError {
         }
     }
 
-    /// Whether something of the attempt may be on the server still; it will be deleted as soon as
-    /// the session can talk to one.
+    /// Whether a node of the attempt may still exist. It will be deleted as soon as
+    /// the session can reach a server.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::NodeDeleted { .. }
             | Self::IsNode { .. }
             | Self::OwnerLost { .. }
             | Self::NoPermits { .. } => Outcome::NotApplied,
-            // Its node may have been created before, by this session or the one that followed it.
+            // The node may have been created earlier, by this session or the one that followed it.
             Self::Timeout { .. }
             | Self::SessionExpired { .. }
             | Self::Unreachable { .. }
@@ -333,8 +339,8 @@ impl AcquireError {
         }
     }
 
-    /// Whether an attempt whose caller has given more time is to be made again: nothing but an outage, or
-    /// what other programs did just then, was in its way.
+    /// Whether the attempt is repeated if the caller has given more time: only an outage, or
+    /// concurrent actions of other programs, made it fail.
     pub(crate) fn passes(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::GaveUp { .. } => true,
@@ -344,7 +350,7 @@ impl AcquireError {
         }
     }
 
-    /// Turns the error of a request into one about the lock.
+    /// Converts the error of a request.
     pub(crate) fn from_client(path: &ZnodePath, source: Error) -> Self {
         let path = path.clone();
         if source.is_session_expired() {
@@ -360,7 +366,7 @@ impl AcquireError {
         }
     }
 
-    /// The servers are not one service.
+    /// Converts the error that the servers do not belong to one service.
     pub(crate) fn from_service(path: &ZnodePath, source: ServiceError) -> Self {
         match source {
             ServiceError::NodeGone { node } => Self::NodeDeleted { node },
@@ -368,7 +374,7 @@ impl AcquireError {
         }
     }
 
-    /// The session in which the lock was waited for is over.
+    /// The error for the end of the session in which the contender waited.
     pub(crate) fn session_ended(client: &Client, path: &ZnodePath) -> Self {
         let path = path.clone();
         match client.is_closed() {
@@ -377,7 +383,7 @@ impl AcquireError {
         }
     }
 
-    /// What an attempt that does not wait says while a task of this program is in its way.
+    /// The result of an attempt that does not wait, while another task of this process blocks it.
     pub(crate) fn unless_closed<T>(client: &Client, path: &ZnodePath) -> Result<Option<T>, Self> {
         match client.is_closed() {
             true => Err(Self::ClientClosed { path: path.clone() }),
@@ -385,14 +391,14 @@ impl AcquireError {
         }
     }
 
-    /// The time to wait is over.
+    /// The error for a time limit that is over.
     pub(crate) fn timeout(client: &Client, path: &ZnodePath, waited: Duration) -> Self {
         let is_connected = client.contact() == Contact::Connected;
         Self::Timeout { path: path.clone(), waited, is_connected }
     }
 }
 
-/// What a wait that took too long was for.
+/// The message for a time limit that is over.
 fn too_late(path: &ZnodePath, waited: Duration, is_connected: bool) -> String {
     match is_connected {
         true => format!(
@@ -405,7 +411,7 @@ fn too_late(path: &ZnodePath, waited: Duration, is_connected: bool) -> String {
     }
 }
 
-/// What an owner that has lost a lock is to do before it acquires it again.
+/// What an owner has to do before it can acquire a lost lock again.
 fn entries_are_left(reason: LossReason) -> &'static str {
     match reason {
         LossReason::ClientClosed => "connect another one",
@@ -413,7 +419,7 @@ fn entries_are_left(reason: LossReason) -> &'static str {
     }
 }
 
-/// What is where the contenders of a lock should be.
+/// The message for nodes that are not contenders of the lock.
 fn in_the_way(path: &ZnodePath, own: Profile, names: &[String]) -> String {
     let listed = listed(names);
     match Usage::of(names) {
@@ -432,7 +438,7 @@ fn in_the_way(path: &ZnodePath, own: Profile, names: &[String]) -> String {
     }
 }
 
-/// The first of some names: there may be thousands.
+/// The first of the names. There may be thousands.
 fn listed(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -442,131 +448,135 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Why a lock is no longer held. Once lost, a guard never becomes valid again.
+/// Why a lock is no longer held. A guard that has lost its lock never becomes valid again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The servers ended the session.
     #[error("the session expired")]
     SessionExpired,
-    /// The lease was not renewed in time; the servers may have ended the session since.
+    /// The lease was not renewed in time. The servers may have ended the session since.
     #[error("the lease ran out before a server could renew it")]
     DeadlinePassed,
-    /// Another client deleted the holder's node; or one with the session's identity ended the session before
+    /// Another client deleted the holder's node, or a client with the session's identity ended the session before
     /// its lease had run out.
     #[error("the holder's node was deleted by another client")]
     NodeDeleted,
-    /// The servers refused to check the holder's node, so nothing can prove that it is there: its access
+    /// The servers refused to check the holder's node, so its existence cannot be proven. Its access
     /// control list does not let this client read it.
     #[error("the servers do not let this client check the holder's node")]
     CheckRefused,
-    /// Another client asked for the lock, and then took it by force.
-    #[error("it was taken by force, after a request to give it back")]
+    /// Another client requested the lock, and then took it by force.
+    #[error("it was taken by force after a request to release it")]
     Revoked,
     /// The client was closed.
     #[error("the client was closed")]
     ClientClosed,
-    /// The holder gave it back, and this handle of it is left over: the work of
+    /// The holder released the lock, and this handle outlived it: the work of
     /// [`Election::lead`](crate::Election::lead) has ended.
     #[error("the holder has released it")]
     Released,
-    /// It was held for longer than its user allows: `max_run` of a queue.
-    #[error("it was held for longer than it may be")]
+    /// It was held for longer than the limit set by the program, such as `max_run` of a queue.
+    #[error("it was held for longer than allowed")]
     HeldTooLong,
 }
 
-const IN_JEOPARDY: &str = "its lease ran out, and no server has proven it since";
+const IN_JEOPARDY: &str = "its lease ran out, and no server has confirmed it since";
 
-/// A lock does not hold for as long as is needed.
+/// The lock is not certain to be held for the required time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnsureError {
-    /// It is lost.
+    /// The lock is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
-    /// It is in [jeopardy](crate::State::Jeopardy).
-    #[error("nobody knows whether the lock is still held: {}", IN_JEOPARDY)]
+    /// The lock is in [jeopardy](crate::HolderState::Jeopardy).
+    #[error("it is unknown whether the lock is still held: {}", IN_JEOPARDY)]
     Jeopardy,
     /// The lease ends too soon. Verify the guard to renew it, or wait for the next heartbeat.
-    #[error("the lease lasts for {left:?} more, less than the {wanted:?} that are needed")]
+    #[error("the lease lasts for another {left:?}, but {wanted:?} are required")]
     TooShort {
-        /// What is left.
+        /// The remaining time.
         left: Duration,
-        /// What was asked for.
+        /// The required time.
         wanted: Duration,
     },
 }
 
-/// It is not certain that a lock is held.
+/// Why the lock could not be verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// It is lost.
+    /// The lock is lost.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
-    /// It is in [jeopardy](crate::State::Jeopardy).
-    #[error("nobody knows whether the lock is still held: {}", IN_JEOPARDY)]
+    /// The lock is in [jeopardy](crate::HolderState::Jeopardy).
+    #[error("it is unknown whether the lock is still held: {}", IN_JEOPARDY)]
     Jeopardy,
-    /// No server confirmed it; the guard may be valid until its deadline.
+    /// No server confirmed the lock. The guard may be valid until its deadline.
     #[error("the lock could not be verified: {0}")]
     Unknown(#[from] Error),
-    /// A server refused to check the holder's node, so nobody confirmed it; the guard may be valid until its
+    /// A server refused to check the holder's node, so the lock is not confirmed. The guard may be valid until its
     /// deadline.
     #[error("the lock could not be verified: {0}")]
     Refused(TransactionError),
 }
 
-/// A release was not as it should be.
+/// Why a release failed, or is not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before; others may have held it since.
-    #[error("the lock had been lost before it was released: {0}")]
+    /// The lock was already lost. Others may have held it since.
+    #[error("the lock was lost before it was released: {0}")]
     Lost(LossReason),
-    /// No server has confirmed it yet. It goes on in the background until one does or the session
-    /// is over.
+    /// No server has confirmed the release yet. It continues in the background until a server confirms it or the
+    /// session ends.
     #[error("the release is not confirmed yet: {0}")]
     Unconfirmed(#[from] Error),
-    /// There was nothing to release.
+    /// The owner does not hold the lock.
     #[error(
         "{path} is not held by {owner}; {}",
-        holder.as_ref().map_or("nobody holds it".to_owned(), |holder| format!("{holder} holds it"))
+        holder.as_ref().map_or("it is free".to_owned(), |holder| format!("{holder} holds it"))
     )]
     NotHeld {
         /// The lock.
         path: ZnodePath,
-        /// Who wanted to release it.
+        /// The owner that tried to release it.
         owner: String,
-        /// Who holds it, if anybody does.
+        /// The holder, if any.
         holder: Option<String>,
     },
 }
 
-/// The number of a semaphore's permits was not changed, or may not have been.
+/// Why the number of a semaphore's permits was not changed, or may not have been changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetPermitsError {
-    /// With this profile each program has a number of its own.
+    /// With this profile the number is not stored, and each program sets its own.
     #[error(
-        "the number of permits of {path} is a convention of the programs that use it, which \
-         read it once: change it in all of them"
+        "the number of permits of {path} is not stored: each program that uses it sets it \
+         itself; change it in all of them"
     )]
     Fixed {
         /// The semaphore.
         path: ZnodePath,
     },
-    /// The number was to be 0.
-    #[error("the number of permits of {path} cannot be 0, as nobody could ever acquire one")]
+    /// The new number was 0.
+    #[error(
+        "the number of permits of {path} cannot be 0, because no permit could ever be acquired"
+    )]
     Zero {
         /// The semaphore.
         path: ZnodePath,
     },
-    /// The number was to be larger than Curator's programs can count.
-    #[error("{path} can have {most} permits at most, as Curator's programs count them in 31 bits")]
+    /// The new number was larger than Curator programs can count.
+    #[error(
+        "{path} can have at most {most} permits, because Curator programs count them in 31 bits"
+    )]
     TooMany {
         /// The semaphore.
         path: ZnodePath,
-        /// How many permits it may have.
+        /// The largest possible number of permits.
         most: u32,
     },
     /// A request failed.
@@ -574,14 +584,14 @@ pub enum SetPermitsError {
     Client(#[from] Error),
 }
 
-/// Why it cannot be seen who leads an election.
+/// Why the leader of an election cannot be observed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObserveError {
-    /// There are nodes that are no candidates, so nobody can say who is first.
+    /// The election contains nodes that are not candidates, so the first candidate is unknown.
     #[error(
-        "{path} has children that are not candidates: {}; use a path of its own for the election, or \
-         the layout of the programs that made them",
+        "{path} has children that are not candidates: {}; use a separate path for the election, or \
+         the layout of the programs that created them",
         listed(names)
     )]
     Foreign {
@@ -590,11 +600,11 @@ pub enum ObserveError {
         /// The names of the nodes.
         names: Vec<String>,
     },
-    /// The first node is not ephemeral, so no candidate's session owns it and nobody leads before it is
-    /// deleted. With [`ElectionLayout::Kazoo`](crate::ElectionLayout::Kazoo) it is a candidate: kazoo can
-    /// create such nodes.
+    /// The first node is not ephemeral, so it does not belong to a candidate's session, and no candidate leads
+    /// until it is deleted. With [`ElectionLayout::Kazoo`](crate::ElectionLayout::Kazoo) it counts as a candidate,
+    /// because kazoo can create such nodes.
     #[error(
-        "nobody leads {path} before {node} is deleted: it is not ephemeral, so it is not a candidate's; \
+        "{path} cannot have a leader until {node} is deleted: it is not ephemeral, so it is not a candidate's; \
          delete it if no program uses it"
     )]
     NotEphemeral {
@@ -604,44 +614,42 @@ pub enum ObserveError {
         node: ZnodePath,
     },
     /// A request was refused, or the client was closed.
-    #[error("cannot see who leads {path}: {source}")]
+    #[error("cannot read the leader of {path}: {source}")]
     Client {
         /// The election.
         path: ZnodePath,
-        /// What failed.
+        /// The failure.
         source: Error,
     },
 }
 
-/// A leader's value was not proclaimed, or may not have been.
+/// Why a leader's value was not proclaimed, or may not have been proclaimed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProclaimError {
     /// Leadership is lost.
     #[error("leadership is lost: {0}")]
     Lost(LossReason),
-    /// Where the value should be, there is something else; it was not overwritten.
-    #[error(
-        "{node} has something else in it than a leader's value; use another path for the election"
-    )]
+    /// The node for the value contains other data, which was not overwritten.
+    #[error("{node} contains data that is not a leader's value; use another path for the election")]
     Foreign {
         /// The node for the value.
         node: ZnodePath,
     },
-    /// Servers seem to close the connection whenever the value comes, of 256 KiB or more. It was given up.
-    /// Observers may be told it all the same, if only the answers were lost. Calls at the same time write the
-    /// value of the last one, so it may be another's that is too long.
+    /// Servers seem to close the connection at each write of the value, which has 256 KiB or more. No further
+    /// try is made. Observers may see the value nevertheless, if only the replies were lost. Concurrent calls write
+    /// the value of the last call, so the value that is too long may be that of another call.
     #[error(
         "the connection was lost {tries} times in a row when {node} was written with {bytes} bytes; servers \
-         close it if that is more than they take at once (jute.maxbuffer): make the value shorter, or raise \
-         that on all of them"
+         close it if a request exceeds jute.maxbuffer: make the value shorter, or raise the limit \
+         on all of them"
     )]
     TooLong {
         /// The node for the value.
         node: ZnodePath,
-        /// How long the data is, in bytes.
+        /// The length of the data, in bytes.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of tries.
         tries: u32,
     },
     /// A request failed, or was refused.
@@ -653,8 +661,8 @@ pub enum ProclaimError {
 mod tests {
     use super::*;
 
-    /// A read-write lock on the path of a mutex complained of "no Curator contenders", of which there
-    /// were some; and a folder with 10,000 children filled the terminal.
+    /// Symptom: the error of a read-write lock on the path of a mutex named children that "are no Curator contenders",
+    /// although they were. The error for a directory with 10,000 children filled the terminal.
     #[test]
     fn what_is_in_the_way_is_said() {
         let says = |names: &[&str], parts: &[&str]| {

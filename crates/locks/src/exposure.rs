@@ -1,8 +1,8 @@
-//! Finds znodes above a lock that let strangers in despite its access control list.
+//! Finds znodes above a lock whose access control lists let other clients bypass the lock's own list.
 //!
-//! Servers check the permissions to create and to delete a znode on its *parent*. So a queue whose
-//! znode everyone may do everything with, as most programs make them, is open whatever list its
-//! contenders have: a stranger can delete the holder's znode, and hold.
+//! Servers check the permissions to create and to delete a znode on its *parent*. If everyone has all permissions
+//! on the znode of a queue, which is the usual list, then the lists of the contenders do not protect
+//! it: any client can delete the holder's znode and acquire the lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockkeeper_client::{Acl, Client, Error, Permissions, ZnodePath};
 
-/// A znode with whose children everyone may do something.
+/// A znode that gives everyone permissions that affect a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
-    /// The znode: the lock's own, or the one above it.
+    /// The znode: the lock's own, or its parent.
     pub node: ZnodePath,
-    /// What everyone may do, of [`Permissions::CREATE`], [`Permissions::DELETE`] and
+    /// The permissions of everyone among [`Permissions::CREATE`], [`Permissions::DELETE`] and
     /// [`Permissions::ADMIN`].
     pub permissions: Permissions,
 }
@@ -33,15 +33,15 @@ impl fmt::Display for Exposure {
     }
 }
 
-/// Tells what everyone may do with the znode of a lock and with the one above it, except `/`, where
-/// a list for what is below them is of little use then. Empty if that is nothing, they do not exist,
-/// or this client may not read their lists. Costs one round trip.
+/// Returns what everyone may do with the znode of a lock and with its parent, except `/`. Such permissions make the
+/// lists of the znodes below largely useless. Empty if there are none, if the znodes do not exist,
+/// or if this client may not read their lists. Costs one round trip.
 ///
 /// # Errors
-/// If no server answers.
+/// If no server replies.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+/// Fails like any [`Reply`](lockkeeper_client::Reply).
 ///
 /// # Cancel safety
 /// Safe: it only reads.
@@ -69,17 +69,17 @@ fn exposure(node: ZnodePath, acl: &[Acl]) -> Option<Exposure> {
     Some(Exposure { node, permissions })
 }
 
-/// Warns once in the life of a handle, for clients whose znodes not everyone may do everything with.
+/// Warns once in the life of a handle, for clients that create znodes with a restrictive list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warned(Arc<AtomicBool>);
 
 impl Warned {
-    /// Looks, and writes what it found to the log.
+    /// Checks for exposures, and logs a warning for each.
     pub(crate) async fn look(&self, client: &Client, lock: &ZnodePath) {
         if client.creates_open() || self.0.swap(true, Ordering::Relaxed) {
             return;
         }
-        // A look that fails says nothing: the request that matters will tell.
+        // A check that fails is ignored: the requests of the lock report such failures.
         for exposure in exposures(client, lock).await.unwrap_or_default() {
             tracing::warn!(
                 "the access control list of {lock} does not protect it, because of {exposure}; \

@@ -1,5 +1,5 @@
-//! What the errors of [`error`](crate::error) answer as a [`Failure`](lockkeeper_client::Failure). Methods of these
-//! names that an error has of its own answer the same.
+//! Implements [`Failure`](lockkeeper_client::Failure) for the errors of [`error`](crate::error). Inherent
+//! methods of the same names return the same values.
 
 use lockkeeper_client::{Outcome, fails_for_good, impl_failure};
 
@@ -38,7 +38,7 @@ impl_failure!(VerifyError {
 });
 
 impl_failure!(
-    /// The guard is gone, and a release that is not confirmed goes on by itself.
+    /// The guard is gone, and a release that is not confirmed continues in the background.
     ReleaseError {
         Self::Lost(_) | Self::Unconfirmed(_) => (false, Outcome::Unknown),
         Self::NotHeld { .. } => (false, Outcome::NotApplied),
@@ -56,7 +56,7 @@ impl_failure!(ObserveError {
 });
 
 impl_failure!(ProclaimError {
-    // The value of another call that was lost on the way may be written.
+    // The value of another call whose reply was lost may have been written.
     Self::Lost(_) | Self::TooLong { .. } => (false, Outcome::Unknown),
     Self::Refused(error) => (error.is_retryable(), error.outcome()),
     Self::Foreign { .. } => (false, Outcome::NotApplied),

@@ -1,16 +1,16 @@
-//! What recipes of another crate are made of: a place in a line, and the guard of a node that they have made.
+//! Building blocks for recipes in other crates: a place in a queue, and the guard of a node that the recipe has
+//! created.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use lockkeeper_client::{Cleanup, Client, Created, ExpectedNode, Instant, NameUse, ZnodePath};
 
-pub use crate::acquire::entrance::{LONGEST_TRY, TRIES_ONCE};
+pub use crate::acquire::queue_handle::{LONGEST_TRY, TRIES_ONCE};
 pub use crate::attempt::out_of_reach;
-pub use crate::beside::beside;
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::{AcquireError, LossReason};
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
@@ -18,53 +18,54 @@ pub use crate::guard::owned_node::deleted;
 pub use crate::locks::{key_of, node_of};
 use crate::owner_info::OwnerInfo;
 use crate::profile::{Kind, Profile};
+pub use crate::siblings::sibling;
 
-/// A line of which only the first does something. Nobody holds anything by it, so nothing proves a place.
+/// A queue whose first contender takes the next turn. Its places are not locks, so they are not proven.
 #[derive(Debug)]
-pub struct Line {
+pub struct TurnQueue {
     client: Client,
-    terms: Arc<Terms>,
+    settings: Arc<QueueSettings>,
     data: Bytes,
 }
 
-impl Line {
-    /// The line at a path. No I/O.
+impl TurnQueue {
+    /// The queue at a path. No I/O.
     pub fn new(client: &Client, path: ZnodePath) -> Self {
-        let terms = Terms::new(path, Profile::Curator, &[Kind::Exclusive]);
+        let settings = QueueSettings::new(path, Profile::Curator, &[Kind::Exclusive]);
         let data = OwnerInfo::current(None).to_data();
-        Self { client: client.clone(), terms, data }
+        Self { client: client.clone(), settings, data }
     }
 
-    /// Goes to the end of it. Costs one round trip.
+    /// Enters the queue at its end. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// The place is left in the background.
-    pub async fn enter(&self) -> Result<LinePlace, AcquireError> {
+    /// The place is given up in the background.
+    pub async fn enter(&self) -> Result<TurnPlace, AcquireError> {
         let entered =
-            Contender::enter(&self.client, &self.terms, Kind::Exclusive, &self.data, None);
+            Contender::enter(&self.client, &self.settings, Kind::Exclusive, &self.data, None);
         let (contender, queue) = entered.await?;
-        Ok(LinePlace { contender, queue })
+        Ok(TurnPlace { contender, queue })
     }
 }
 
-/// A place in a [`Line`]. Dropping it leaves the line.
+/// A place in a [`TurnQueue`]. Dropping it leaves the queue.
 #[derive(Debug)]
-pub struct LinePlace {
+pub struct TurnPlace {
     contender: Contender,
     queue: WaitQueue,
 }
 
-impl LinePlace {
-    /// Waits until it is the first. Costs one round trip and an event if it is not.
+impl TurnPlace {
+    /// Waits until this place is the first. Costs one round trip and an event if it is not.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), for one that has entered.
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), for a contender that has entered the queue.
     ///
     /// # Session loss
     /// Fails.
@@ -75,22 +76,23 @@ impl LinePlace {
         self.contender.wait_in(&mut self.queue).await.map(drop)
     }
 
-    /// Its node, for a transaction that leaves the line.
+    /// The node of this place, for a transaction that leaves the queue.
     pub fn node(&self) -> Option<&ZnodePath> {
         self.contender.node().map(|created| &created.path)
     }
 
-    /// A transaction has deleted its node.
+    /// Notes that a transaction has deleted the node of this place.
     pub fn left(mut self) {
         drop(self.contender.take_node());
     }
 }
 
-/// The guard of an ephemeral node that was made for something at `path`, under a name that other nodes can have, or not.
-/// The caller deletes the node. Costs a round trip only if the newest proof is old.
+/// Returns the guard of an ephemeral node that the caller has created for a recipe at `path`. `name`: whether
+/// other nodes can have the same name. The caller deletes the node. Costs a round trip only if the newest proof is
+/// old.
 ///
 /// # Errors
-/// As [`Mutex::acquire`](crate::Mutex::acquire), for one that is at the front.
+/// Same as [`Mutex::acquire`](crate::Mutex::acquire), for a contender at the front.
 ///
 /// # Session loss
 /// Fails.
@@ -107,11 +109,12 @@ pub async fn grant(
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup: None }, None).await
 }
 
-/// The guard of an ephemeral node that was made for something at `path`, with this data, under a name that other nodes have
-/// before and after it. The guard deletes it. Costs a round trip only if the newest proof is old.
+/// Returns the guard of an ephemeral node that the caller has created with this data for a recipe at `path`.
+/// Other nodes can have the same name before and after it. The guard deletes the node. Costs a round trip only if
+/// the newest proof is old.
 ///
 /// # Errors
-/// As [`grant`].
+/// Same as [`grant`].
 ///
 /// # Session loss
 /// Fails.
@@ -127,22 +130,22 @@ pub async fn grant_owned(
     let (client, path, czxid) = (client.clone(), path.clone(), node.stat.czxid);
     let expected = ExpectedNode::CreatedBy(czxid);
     let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
-    let name = NameUse::Again(czxid);
+    let name = NameUse::Reused(czxid);
     Guard::confirm(OwnedNode { client, path, node, data, name, cleanup }, None).await
 }
 
-/// Ends a guard, as what it is for was held for too long. Returns until when its node must stay, as the holder
-/// may have been told so; `None` if it was lost already.
+/// Ends a guard that was held for too long. Returns the instant until which its node must stay, because the holder
+/// may rely on that deadline; `None` if the guard was already lost.
 pub fn end_overdue(guard: &Guard) -> Option<Instant> {
     guard.end(LossReason::HeldTooLong)
 }
 
-/// Notes that the node of a guard was found to be missing, and says what that means.
+/// Notes that the node of a guard is missing, and returns the reason of the loss.
 pub fn found_missing(guard: &Guard) -> LossReason {
     guard.found_missing()
 }
 
-/// The program that this is, as the data of a node.
+/// The description of this program, as the data of a node.
 pub fn owner_data(owner: &OwnerInfo) -> Bytes {
     owner.to_data()
 }

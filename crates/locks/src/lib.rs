@@ -1,39 +1,38 @@
-//! What can be held: locks, elections, names, and work that is done once. Users depend on the crate `lockkeeper`,
-//! which shows all of this.
+//! Everything that can be held: locks, elections, names, and work that is done once. Users depend on the crate
+//! `lockkeeper`, which re-exports this crate.
 //!
 //! ```text
-//!   for_recipes     what recipes of another crate are made of: a place in a line, the guard of a node
-//!   once/           Once: something is done once for each key, under a lock
-//!   names/          Names: names that one program has at a time
+//!   for_recipes     building blocks for recipes in other crates: a place in a queue, the guard of a node
+//!   once/           Once: does work once for each key, under a lock
+//!   names/          Names: names that one program holds at a time
 //!   election/       Election: one leader at a time, and observers
 //!   locks/          the locks, one file or folder each; Owner, for re-entry
-//!   admin/          inspect: who holds and who waits; graph: who waits for whom; revoke: asking holders to leave
+//!   admin/          inspect: holders and waiters; graph: the waits-for graph; revoke: asking holders to release
 //!   acquire/        from a contender to a guard: options, the queue within one process, re-entry, delay
-//!   guard/          Guard: what a holder may believe, and until when; its duty to delete its node
-//!   telemetry/      what a program can show of its locks: spans, events and figures
-//!   contender/      one place in a wait queue: entering, waiting, order (who is ahead of whom)
+//!   guard/          Guard: the state and the deadline of a hold; the duty to delete the holder's node
+//!   telemetry/      spans, events and metrics of locks
+//!   contender/      one place in a wait queue: entering, waiting, the order of contenders
 //!
-//! and on the ground floor, what all of them use:
-//!   attempt         an attempt to acquire: what it waits for, and whether it is made again
-//!   exposure        finds znodes above a lock that let strangers in despite its access control list
-//!   failure         what the errors say about trying again
-//!   error           what can go wrong
-//!   beside          names of znodes beside a lock
-//!   profile         how contenders are named, so that Curator and kazoo programs take part
-//!   owner_info      OwnerInfo: what a contender says of its program, for people to read
-//!   permit_format   how a number of permits is written into a node
+//! and the common modules, which all of them use:
+//!   attempt         attempts to acquire: what an attempt waits for, and whether it is repeated
+//!   exposure        finds znodes whose access control lists let other clients bypass a lock's own list
+//!   failure         whether a failed call may be repeated, for each error
+//!   error           the errors of locks and elections
+//!   siblings        names of znodes next to a lock
+//!   profile         the names of contenders, which allow sharing queues with Curator and kazoo programs
+//!   owner_info      OwnerInfo: the description of a contender's program, for display
+//!   permit_format   the format of a number of permits in a node
 //!   token           FencingToken and Fence
 //! ```
 //!
-//! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
+//! A module uses only modules below it in this list. `docs/glossary.md` explains the terms.
 //!
-//! Invariant: a lock that is reported as held was held at that moment, and its holder is told before
-//! another client can have it. See `docs/guarantees.md` for what is promised and what is not.
+//! Invariant: a lock that is reported as held was held at that moment, and a loss is reported to its holder before
+//! another client can acquire it. See `docs/guarantees.md` for the guarantees and their limits.
 
 mod acquire;
 mod admin;
 mod attempt;
-mod beside;
 mod contender;
 mod election;
 mod error;
@@ -48,6 +47,7 @@ mod once;
 mod owner_info;
 mod permit_format;
 mod profile;
+mod siblings;
 mod telemetry;
 mod token;
 
@@ -60,7 +60,7 @@ pub use error::{
 };
 pub use exposure::{Exposure, exposures};
 pub use guard::Guard;
-pub use guard::state::State;
+pub use guard::state::HolderState;
 pub use locks::{
     ExclusiveGuard, ExclusiveNode, ExclusiveNodeBuilder, Locks, MultiGuard, MultiLock,
     MultiLockBuilder, Mutex, MutexBuilder, MutexGuard, Owner, ReentrantGuard, ReentrantMutex,
@@ -76,5 +76,5 @@ pub use owner_info::{OwnerInfo, RevokeRequest};
 pub use profile::{Kind, Profile, Usage};
 #[cfg(feature = "metrics")]
 #[doc(hidden)]
-pub use telemetry::figures;
+pub use telemetry::lock_metrics;
 pub use token::{Fence, FencingToken, ParseTokenError, Stale};

@@ -1,4 +1,4 @@
-//! OwnerInfo: what a contender says of its program, for people to read.
+//! OwnerInfo: the description of a contender's program, for display.
 
 use std::fmt;
 use std::path::Path;
@@ -6,60 +6,60 @@ use std::path::Path;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Who a contender is: the data of its node, as JSON.
+/// The description of a contender's program, stored as JSON in its node.
 ///
-/// Nothing is decided by it. With [`Profile::Kazoo`](crate::Profile::Kazoo) a node that has a label
-/// contains the label alone, as kazoo's programs show it: all the rest is lost there.
+/// It does not affect the lock. With [`Profile::Kazoo`](crate::Profile::Kazoo), a node with a label
+/// contains only the label, because kazoo programs display the whole data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OwnerInfo {
     /// The name of the host.
     pub host: String,
-    /// The process on that host.
+    /// The process id on that host.
     pub pid: u32,
     /// The name of the program.
     pub program: String,
-    /// What the user calls it.
+    /// The label given by the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The person for whom the program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What the lock is taken for, in the person's words.
+    /// Why the lock is taken, in the user's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Since when the lock is held, in milliseconds since 1970 by the holder's clock, if the holder
-    /// [has noted that](crate::Guard::note_held_since).
+    /// When the lock was granted, in milliseconds since 1970 by the holder's clock, if the holder
+    /// [has recorded it](crate::Guard::note_held_since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_since_unix_ms: Option<u64>,
-    /// The holders' nodes of the `lockkeeper run` that the program works under, if it does. That run does not
-    /// release before the program has ended.
+    /// The holders' nodes of the `lockkeeper run` under which the program runs, if any. That run does not
+    /// release its locks before the program has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub under: Vec<String>,
-    /// Whether the holder has seen a request to release the lock, and still holds it.
+    /// Whether the holder has seen a request to release the lock and still holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub revoked: bool,
-    /// The request that the holder has seen, if that said more than the request itself.
+    /// The request that the holder has seen, if it has a requester or a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RevokeRequest>,
 }
 
-/// Who asks a holder to release a lock, and why.
+/// The requester and the reason of a request to release a lock.
 ///
-/// Texts are cut after 1,024 bytes. [`Revocation`](crate::revoke::Revocation) sends one, and
-/// [`Guard::revoke_request`](crate::Guard::revoke_request) tells the holder.
+/// Text beyond 1,024 bytes is cut off. [`Revocation`](crate::revoke::Revocation) sends a request, and
+/// [`Guard::revoke_request`](crate::Guard::revoke_request) returns it to the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevokeRequest {
-    /// Who asks, such as `ann on db1`.
+    /// The requester, such as `ann on db1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why.
+    /// The reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A text that a person wrote, cut if it is too long; `None` if it is empty.
+/// Text from a user, cut off if it is too long; `None` if it is empty.
 pub(crate) fn bounded(text: impl Into<String>) -> Option<String> {
     let mut text = text.into();
     text.truncate(text.floor_char_boundary(OwnerInfo::LONGEST_TEXT));
@@ -67,11 +67,11 @@ pub(crate) fn bounded(text: impl Into<String>) -> Option<String> {
 }
 
 impl OwnerInfo {
-    /// The longest text that a contender says of itself, and the longest reason of a request to release a
-    /// lock, in bytes. Longer ones are cut.
+    /// The longest label, user or reason in a description, and the longest text in a request to release a
+    /// lock, in bytes. Longer text is cut off.
     pub const LONGEST_TEXT: usize = 1024;
 
-    /// This process.
+    /// The description of this process.
     pub fn current(label: Option<String>) -> Self {
         let program = std::env::args_os().next().unwrap_or_default();
         let program = Path::new(&program).file_name().unwrap_or_default();
@@ -84,13 +84,13 @@ impl OwnerInfo {
         }
     }
 
-    /// The holders' nodes of the run that this process works under, as `lockkeeper run` tells its command.
+    /// The holders' nodes of the run under which this process runs, passed by `lockkeeper run` in the environment.
     pub(crate) fn nodes_of_the_run() -> Vec<String> {
         let nodes = std::env::var("LOCKKEEPER_NODE").unwrap_or_default();
         nodes.lines().map(str::to_owned).collect()
     }
 
-    /// Reads a node's data; `None` if another library, or nobody, wrote it.
+    /// Reads a node's data; `None` if it is empty or from another library.
     pub fn from_data(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
@@ -100,7 +100,7 @@ impl OwnerInfo {
     }
 }
 
-/// As in `backup.sh (pid 4711 on db1, nightly)`.
+/// Shown like `backup.sh (pid 4711 on db1, nightly)`.
 impl fmt::Display for OwnerInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (pid {} on {}", self.program, self.pid, self.host)?;

@@ -1,16 +1,16 @@
-//! How the number of a semaphore's permits is written into a node.
+//! The format of a semaphore's number of permits in a node.
 
 use bytes::Bytes;
 use lockkeeper_client::CreateMode;
 
-/// How the number of permits is written into a node.
+/// The format of the number of permits in a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermitFormat {
-    /// As text, in a node that goes away when it is not used.
+    /// Text, in a node that is deleted when it is not used.
     Text,
-    /// As text, in a node that stays: kazoo's.
+    /// Text, in a persistent node, like kazoo.
     LastingText,
-    /// As Curator's `SharedCount` does: four bytes, the highest first.
+    /// Four bytes, big-endian, like Curator's `SharedCount`.
     SharedCount,
 }
 
@@ -22,7 +22,7 @@ impl PermitFormat {
         }
     }
 
-    /// The largest number that every program reads as it was written.
+    /// The largest number that every program reads correctly.
     pub(crate) fn most(self) -> u32 {
         match self {
             Self::Text | Self::LastingText => u32::MAX,
@@ -33,7 +33,7 @@ impl PermitFormat {
     pub(crate) fn read(self, data: &[u8]) -> Option<u32> {
         match self {
             Self::Text | Self::LastingText => std::str::from_utf8(data).ok()?.trim().parse().ok(),
-            // An `i32` there; a negative number counts as 0.
+            // Curator stores an `i32`. A negative number counts as 0.
             Self::SharedCount => {
                 let number = i32::from_be_bytes(data.try_into().ok()?);
                 Some(u32::try_from(number).unwrap_or(0))

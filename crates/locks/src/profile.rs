@@ -1,34 +1,34 @@
-//! How contenders are named, so that programs in other languages can share a queue.
+//! The names of contenders, which allow programs in other languages to share a queue.
 
 use std::fmt;
 
 use lockkeeper_client::{CreateMode, Sequence, SessionId, Stat};
 use uuid::Uuid;
 
-/// What a contender asks for.
+/// The kind of hold that a contender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// To hold alone.
+    /// Exclusive.
     Exclusive,
-    /// To hold together with other readers.
+    /// Shared with other readers.
     Read,
-    /// To hold together with other readers, and to become a writer later without another one in
-    /// between. One at a time.
+    /// Shared with other readers, with the right to become a writer later without another writer in
+    /// between. At most one at a time holds.
     Upgradeable,
-    /// To hold alone, in a queue that has readers too.
+    /// Exclusive, in a queue that also has readers.
     Write,
-    /// To have this many of a number of permits.
+    /// This many of a number of permits.
     Permits(u32),
-    /// To have one of the leases of Curator's or kazoo's semaphores.
+    /// A lease of Curator's or kazoo's semaphores.
     Lease,
-    /// To lead an election, as Curator's `LeaderLatch` has it.
+    /// Leadership of an election, as in Curator's `LeaderLatch`.
     Latch,
 }
 
 impl Kind {
-    /// All kinds, in the order in which a name is to be tried as one of them. How many permits makes no
-    /// difference to that.
+    /// All kinds, in the order in which a name is parsed as one of them. The number of permits does not
+    /// matter here.
     pub(crate) const ALL: &'static [Self] = &[
         Self::Exclusive,
         Self::Upgradeable,
@@ -39,11 +39,11 @@ impl Kind {
         Self::Lease,
     ];
 
-    /// The kinds of a queue: those that have a number in every profile.
+    /// The kinds that have a sequence number in every profile.
     pub(crate) const QUEUED: &'static [Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
 
-    /// Whether a contender of this kind must wait for one of the kind `ahead` that is ahead of it.
-    /// Permits do not block each other: they are counted.
+    /// Whether a contender of this kind must wait for a contender of kind `ahead` that is ahead of it.
+    /// Permits do not block each other; they are counted.
     pub fn is_blocked_by(self, ahead: Self) -> bool {
         match (self, ahead) {
             (Self::Read, Self::Read | Self::Upgradeable) | (Self::Upgradeable, Self::Read) => false,
@@ -51,8 +51,8 @@ impl Kind {
         }
     }
 
-    /// The kinds by which a holder may be replaced at its own number, ahead of later contenders: a
-    /// writer by a reader (downgrade), an upgradeable reader by a writer (upgrade).
+    /// The kinds that may replace a holder of this kind at its own number, ahead of later contenders: a
+    /// reader replaces a writer (downgrade), and a writer replaces an upgradeable reader (upgrade).
     pub fn may_become(self) -> &'static [Self] {
         match self {
             Self::Write => &[Self::Read],
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// How many permits it takes, if they are counted.
+    /// The number of permits that it takes, if permits are counted.
     pub fn permits(self) -> Option<u32> {
         match self {
             Self::Permits(permits) => Some(permits),
@@ -71,26 +71,26 @@ impl Kind {
     }
 }
 
-/// How the contenders of one lock are named. All parties of a lock must use the same profile.
+/// The names of the contenders of one lock. All programs that use a lock must use the same profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Profile {
-    /// As Apache Curator names them, and go-zookeeper, and Rust's zookeeper-client:
+    /// The names of Apache Curator, go-zookeeper, and Rust's zookeeper-client:
     /// `_c_<uuid>-lock-0000000007`.
     #[default]
     Curator,
-    /// As kazoo names them: `<32 hexadecimal digits>__lock__0000000007`.
+    /// The names of kazoo: `<32 hexadecimal digits>__lock__0000000007`.
     Kazoo,
 }
 
 impl Profile {
-    /// What separates a contender's identity from its number, for each kind.
+    /// The marker between a contender's id and its number, for each kind.
     const fn marker(self, kind: Kind) -> &'static str {
         match (self, kind) {
             (Self::Curator, Kind::Exclusive) => "-lock-",
             (Self::Curator, Kind::Write) => "-__WRIT__",
             (Self::Curator, Kind::Read) => "-__READ__",
-            // The other libraries look at what comes last, and so see a reader.
+            // Other libraries read the last part of the marker, and so see a reader.
             (Self::Curator, Kind::Upgradeable) => "-upgr-__READ__",
             (Self::Kazoo, Kind::Exclusive | Kind::Write) => "__lock__",
             (Self::Kazoo, Kind::Read) => "__rlock__",
@@ -101,8 +101,8 @@ impl Profile {
         }
     }
 
-    /// What the nodes above contenders are. kazoo remembers that it has made them, and fails when
-    /// one was reaped since.
+    /// The create mode of the nodes above contenders. kazoo remembers that it has created them, and fails when
+    /// a node has been deleted by the server since.
     pub(crate) fn parents(self) -> CreateMode {
         match self {
             Self::Curator => CreateMode::Container,
@@ -110,13 +110,13 @@ impl Profile {
         }
     }
 
-    /// Whether a node like this may be a contender. They go with their sessions, except some of kazoo's
+    /// Whether a node with this stat may be a contender. Contenders are ephemeral, except some of kazoo's
     /// (`Lock.acquire(ephemeral=False)`), which only a release deletes.
     pub(crate) fn is_contender(self, stat: &Stat) -> bool {
         self == Self::Kazoo || stat.ephemeral_owner != SessionId::NONE
     }
 
-    /// The beginning of the name of a new contender, which nobody else will ever use.
+    /// The beginning of the name of a new contender, unique to it.
     pub(crate) fn new_prefix(self, kind: Kind, id: Uuid) -> String {
         let marker = self.marker(kind);
         let mut buffer = Uuid::encode_buffer();
@@ -129,12 +129,12 @@ impl Profile {
         }
     }
 
-    /// Reads the name of a contender of one of these kinds. `None`: it is no such name.
+    /// Parses the name of a contender of one of these kinds; `None` if it is not such a name.
     ///
-    /// What stands before the marker does not matter, except how many permits are asked for: each
-    /// library has its own way there. Kinds are tried in the order given, upgradeable ones before
-    /// readers. The number in `Kind::Permits` does not matter. kazoo's leases have no number, and so
-    /// no order.
+    /// The text before the marker is ignored, except for the number of permits, because it differs between
+    /// libraries. Kinds are tried in the given order; upgradeable readers must come before
+    /// readers. The number in `Kind::Permits` is ignored. kazoo's leases do not have a sequence number, and so are not
+    /// ordered.
     pub fn parse(self, name: &str, kinds: &[Kind]) -> Option<(Kind, Sequence)> {
         kinds.iter().find_map(|kind| {
             if (self, *kind) == (Self::Kazoo, Kind::Lease) {
@@ -152,7 +152,7 @@ impl Profile {
     }
 }
 
-/// What a queue is used as, by the names in it.
+/// The use of a queue, as the names in it show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Usage {
@@ -167,9 +167,9 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// Reads the names of a queue's children: whose names they are, and what the queue is used as.
-    /// `None` unless all are contenders of one profile, or what Curator's semaphores have below them. kazoo
-    /// names its mutexes as its writers: those count as a mutex.
+    /// Classifies the names of a queue's children: their profile, and the use of the queue.
+    /// `None` unless all are contenders of one profile, or the children of a Curator semaphore. kazoo's
+    /// mutexes and writers have the same names, and count as a mutex.
     pub fn of(names: &[String]) -> Option<(Profile, Self)> {
         if has_curators_leases(names) {
             return Some((Profile::Curator, Self::Semaphore));
@@ -199,21 +199,21 @@ impl fmt::Display for Usage {
     }
 }
 
-/// The child of a Curator semaphore that has its leases, and the one that has its gate.
+/// The children of a Curator semaphore with its leases and with its gate.
 pub(crate) const LEASES: &str = "leases";
 pub(crate) const GATE: &str = "locks";
 
-/// Whether these are all children of a semaphore of Curator.
+/// Whether all of these are children of a Curator semaphore.
 pub(crate) fn has_curators_leases(names: &[String]) -> bool {
     let is_one = |name: &String| [LEASES, GATE].contains(&name.as_str());
     names.iter().any(|name| name == LEASES) && names.iter().all(is_one)
 }
 
-/// How many characters the number at the end of a contender's name has. One that is far below zero has one
-/// more; no contender holds with such a number.
+/// The number of characters of the sequence number in a contender's name. A large negative number has one
+/// more, but no contender holds with such a number.
 pub(crate) const DIGITS: usize = 10;
 
-/// Parts a name into what stands before the marker and the number behind it.
+/// Splits a name into the part before the marker and the number after it.
 fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
     [DIGITS, DIGITS + 1].into_iter().find_map(|len| {
         let (front, number) = name.split_at_checked(name.len().checked_sub(len)?)?;
@@ -221,7 +221,7 @@ fn split_name<'a>(name: &'a str, marker: &str) -> Option<(&'a str, Sequence)> {
     })
 }
 
-/// Whether kazoo's `Semaphore` could have made a node with this name.
+/// Whether kazoo's `Semaphore` could have created a node with this name.
 pub(crate) fn is_kazoo_lease(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -253,16 +253,16 @@ mod tests {
         }
     }
 
-    /// A kind that is missing in the list would be nobody's.
+    /// A kind that is missing in the list would never be recognized.
     #[test]
     fn a_name_of_any_kind_is_read_as_that_kind() {
         for profile in [Profile::Curator, Profile::Kazoo] {
-            // Our own semaphores have Curator's names only.
+            // Lockkeeper's own semaphores have only Curator's names.
             let is_named = |kind: &&Kind| profile == Profile::Curator || kind.permits().is_none();
             for kind in Kind::QUEUED.iter().filter(is_named) {
                 let name = format!("{}0000000007", profile.new_prefix(*kind, Uuid::nil()));
                 let (read, sequence) = profile.parse(&name, Kind::ALL).unwrap();
-                // kazoo has one name for both.
+                // kazoo uses one name for both.
                 let expected = match (profile, *kind) {
                     (Profile::Kazoo, Kind::Write) => Kind::Exclusive,
                     (_, kind) => kind,

@@ -1,7 +1,7 @@
-//! Fencing tokens: numbers that grow from holder to holder, and the check of a resource.
+//! Fencing tokens: numbers that grow from holder to holder, and the check that a resource makes.
 //!
-//! A holder can be paused, and go on after another client has got its lock. A resource that remembers
-//! the highest token it has seen, and refuses lower ones, is safe even then. The idea is
+//! A holder can be paused and continue after another client has acquired its lock. A resource that remembers
+//! the highest token it has seen, and rejects lower ones, is safe even then. The idea is
 //! described in M. Kleppmann, "How to do distributed locking" (2016), and as *sequencers* in
 //! M. Burrows, "The Chubby lock service" (OSDI 2006).
 
@@ -15,12 +15,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A value that is larger for every later holder of a lock.
 ///
-/// It is a transaction, followed by a count for locks that are handed on without a new node. The
-/// transaction is that which created the holder's node (`czxid`), or a later write to it where an earlier holder's
-/// node may be younger, as contenders of an [`RwLock`](crate::RwLock) overtake each other. A writer that becomes a
-/// reader keeps its token. It prints as a decimal number, with the count after a dot if
-/// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text. It is read
-/// back with [`str::parse`], and serde writes and reads the same text.
+/// It consists of a transaction number, and a count for locks that are handed on without a new node. The
+/// transaction is the one that created the holder's node (`czxid`). If an earlier holder's node may be younger, as
+/// contenders of an [`RwLock`](crate::RwLock) can overtake each other, it is a later write to the node. A writer that
+/// becomes a reader keeps its token. A token prints as a decimal number, with the count after a dot if
+/// there is one: `4294967338` or `4294967338.2`. Compare it as two numbers, not as text. [`str::parse`] reads
+/// it back, and serde writes and reads the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: Zxid,
@@ -28,45 +28,45 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// The token of this transaction: as a rule that which created the holder's node.
+    /// The token of this transaction, usually the one that created the holder's node.
     pub fn new(zxid: Zxid) -> Self {
         Self { zxid, grant: 0 }
     }
 
-    /// The token of the next holder that the same node is handed to.
+    /// The token of the next holder of the same node.
     pub(crate) fn next_grant(self) -> Self {
         Self { grant: self.grant.saturating_add(1), ..self }
     }
 
-    /// The transaction that it comes from.
+    /// The transaction of the token.
     pub fn zxid(self) -> Zxid {
         self.zxid
     }
 
-    /// All of it as one number, which has the same order: below 2⁹⁵, and at least 2³² for every holder.
-    /// For stores that keep such numbers; [`FencingToken::from_u128`] is the way back.
+    /// The whole token as one number in the same order: below 2⁹⁵, and at least 2³² for every holder.
+    /// For stores that keep numbers of this size. [`FencingToken::from_u128`] converts it back.
     pub fn to_u128(self) -> u128 {
         let zxid = u128::from(self.zxid.0.cast_unsigned());
         (zxid << 32) | u128::from(self.grant)
     }
 
-    /// The token of a number that [`FencingToken::to_u128`] made; `None` if it made no such number.
+    /// The token of a number from [`FencingToken::to_u128`]; `None` if the number cannot be from there.
     pub fn from_u128(number: u128) -> Option<Self> {
         let zxid = Zxid(i64::try_from(number >> 32).ok()?);
         let grant = u32::try_from(number & u128::from(u32::MAX)).ok()?;
         Some(Self { zxid, grant })
     }
 
-    /// The transaction alone, from 1 to 2⁶³ - 1, for stores that keep 64 bits. It never falls from
-    /// holder to holder, and grows with each of them, except from one to the next whom the same node is
-    /// handed to (`linger`, `cohort`): those are tasks of one process, and the store cannot tell them
-    /// apart by it.
+    /// Only the transaction, from 1 to 2⁶³ - 1, for stores that keep 64 bits. It grows with each
+    /// holder, except between holders of the same node (`linger`, `cohort`), for which it stays the same. Those are
+    /// tasks of one process, and the store cannot distinguish
+    /// them by this number.
     pub fn to_i64(self) -> i64 {
         self.zxid.0
     }
 }
 
-/// As the text that it prints as: a number would lose its last digits in many a JSON parser.
+/// Serialized as text, because many JSON parsers would lose the last digits of a number.
 impl Serialize for FencingToken {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -88,7 +88,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// A text that is no [`FencingToken`].
+/// The error for text that is not a [`FencingToken`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a fencing token; expected a number such as 4294967338 or 4294967338.2")]
 pub struct ParseTokenError(String);
@@ -108,22 +108,22 @@ impl FromStr for FencingToken {
     }
 }
 
-/// A token that is lower than one that was seen before: its holder has lost the lock.
+/// The error for a token that is lower than an earlier one: its holder has lost the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fencing token {token} is stale: {highest} was seen before")]
 pub struct Stale {
-    /// The token that was shown.
+    /// The rejected token.
     pub token: FencingToken,
-    /// The highest one seen before.
+    /// The highest token seen before.
     pub highest: FencingToken,
 }
 
 fails_for_good!(Stale);
 
-/// The check that a resource makes: it keeps the highest token it has seen.
+/// The check that a resource makes. It keeps the highest token it has seen.
 ///
-/// This one remembers in memory, for a resource that lives in one process. A resource that is
-/// stored keeps the token where its data is, and checks it in the same transaction.
+/// This implementation keeps the token in memory, for a resource within one process. A persistent
+/// resource stores the token with its data, and checks it in the same transaction.
 ///
 /// ```
 /// use lockkeeper::{Fence, FencingToken};
@@ -141,15 +141,15 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence that has seen no token.
+    /// A fence that has not seen a token yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets a token pass that is not lower than any before it.
+    /// Accepts a token that is not lower than any token before.
     ///
     /// # Errors
-    /// [`Stale`] if a higher one was seen.
+    /// [`Stale`] if a higher token was seen.
     pub fn admit(&self, token: FencingToken) -> Result<(), Stale> {
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         match *highest {

@@ -1,5 +1,5 @@
-//! What programs share and see: values, parts of the tree in memory, groups, services. Users depend on the crate
-//! `lockkeeper`, which shows all of this.
+//! State that programs share and watch: values, parts of the tree in memory, groups, services. Users depend
+//! on the crate `lockkeeper`, which re-exports everything here.
 //!
 //! ```text
 //!   overview/       Overview: which recipes use a part of the tree, which sessions, and what looks wrong
@@ -9,17 +9,17 @@
 //!   partitions/     Partitions: items that the members of a group share
 //!   barrier/        Barrier, CountDownLatch, DoubleBarrier: programs that wait for each other
 //!   queue/          Queue: items that one consumer at a time works on
-//!   group/          Group: programs that are there, and views of which
-//!   discovery/      ServiceDirectory: the instances of a service, and which a call goes to; Registration
-//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program is there
-//!   values/         shared values, counters, numbers that nobody else has, notifications
-//!   waits           what calls that wait have in common
-//!   last_time       what a handle does now and then
-//!   wall_clock      the wall clock, for people to read
-//!   exact/          writes whose outcome is certain also when the reply is lost
+//!   group/          Group: the programs that are running, and views of them
+//!   discovery/      ServiceDirectory: the instances of a service, and picks; Registration
+//!   watch/          TreeCache: a part of the tree in memory; Presence: a node while this program runs
+//!   values/         shared values, counters, unique numbers, notifications
+//!   waits           helpers for calls that wait
+//!   last_time       the last run of a repeated job
+//!   wall_clock      the wall clock, for display
+//!   exact/          writes whose outcome is certain even when the reply is lost
 //! ```
 //!
-//! A module uses only what is below it in this list. `docs/glossary.md` explains the terms.
+//! A module uses only the modules below it in this list. `docs/glossary.md` explains the terms.
 //!
 //! Invariant: a write is applied once or not at all, and a reader never sees an older state after a newer one of
 //! the same history. See `docs/guarantees.md` for what is promised and what is not.
@@ -50,8 +50,8 @@ pub use discovery::pick::{
     Call, Candidate, Ejection, InstanceHealth, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };
 pub use discovery::{
-    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, Listed, Payload,
-    RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
+    DirectoryChanges, DirectoryUpdate, Instance, InstanceChange, Instances, ListedInstance,
+    Payload, RegisterError, Registration, ServiceDirectory, ServiceDirectoryBuilder, ServiceType,
     Unreadable, UriPart, UriSpec, UriSpecError,
 };
 pub use group::{
@@ -62,7 +62,7 @@ pub use partitions::{
     Assignment, PartitionMember, Partitions, PartitionsBuilder, PartitionsError, TakeError,
     WaitedItem,
 };
-pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, WaitingForThing};
+pub use pool::{HeldThing, Pool, PoolBuilder, PoolError, PoolGuard, PoolReport, PoolWaiter};
 pub use queue::{
     AtLeastOnce, AtMostOnce, Bound, DeadLetter, Delivery, Item, ItemState, PutOptions, Queue,
     QueueBuilder, QueueError, QueueLayout, QueueReport, QueuedItem, Request, Verdict,

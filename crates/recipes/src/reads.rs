@@ -1,4 +1,4 @@
-//! The parts of a `multiRead`, and what their answers say.
+//! The operations of a `multiRead`, and their results.
 
 use lockkeeper_client::{PathRequest, ReadOp, ReadResult, Stat, ZnodePath};
 

@@ -7,7 +7,7 @@ use crate::group::{GroupError, GroupUpdate, MemberChanges};
 use crate::values::{Codec, Editions, ValueChange, ValueChanges, ValueError};
 use crate::watch::{CacheChanges, CacheError, CacheUpdate};
 
-/// As its method `next`.
+/// Each calls the type's own `next`.
 macro_rules! updates {
     ($(($($generics:tt)*) $type:ty: $update:ty, $error:ty;)*) => {$(
         impl<$($generics)*> Updates for $type {

@@ -1,4 +1,4 @@
-//! What calls that wait have in common.
+//! Helpers for calls that wait.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use lockkeeper_locks::for_recipes::{LONGEST_TRY, TRIES_ONCE};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Bounds the whole time of a call, and uses all of it: what `passes` is tried again when a server can be reached. With
-/// hardly any time it is tried `once`. `None` if the time is over.
+/// Limits the total time of a call and uses all of it: after a transient failure, the call is tried again as soon
+/// as a server is reachable. If hardly any time is left, it is tried `once`. Returns `None` when the time is over.
 pub(crate) async fn within<T, E, F: Future<Output = Result<T, E>>>(
     client: &Client,
     timeout: Duration,
@@ -34,16 +34,16 @@ pub(crate) async fn within<T, E, F: Future<Output = Result<T, E>>>(
     tokio::time::timeout(timeout, over_outages).await.unwrap_or(Ok(None))
 }
 
-/// Returns after a connection was lost and there is another one: servers that went back to an earlier state tell
-/// of nothing that was there before.
+/// Returns when a lost connection has been replaced by a new one. Servers that were set back to an earlier state
+/// send no events for nodes that existed before.
 pub(crate) async fn connected_again(mut status: watch::Receiver<Status>) {
     let is_connected = |status: &Status| status.contact == Contact::Connected;
-    // Neither fails while there is a client.
+    // Neither call fails while the client exists.
     let _ = status.wait_for(|status| !is_connected(status)).await;
     let _ = status.wait_for(is_connected).await;
 }
 
-/// A task that ends when this is dropped.
+/// A task that is aborted when this is dropped.
 pub(crate) struct AbortOnDrop<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {

@@ -1,4 +1,4 @@
-//! The wall clock of this machine. Nothing is decided by it but what other libraries decide by theirs.
+//! The wall clock of this machine. It is read only where other libraries also use the wall clock.
 
 #![expect(clippy::disallowed_types, reason = "for people to read, and for other libraries' times")]
 
@@ -10,7 +10,7 @@ pub(crate) fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// In whole milliseconds.
+/// The duration in whole milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! Deletes that must happen, whatever becomes of the connection.
+//! Deletes that must happen, even if connections are lost.
 //!
-//! A delete stays in this queue until a server has confirmed it or the session is over (and then
-//! its ephemeral nodes are gone anyway). Local state is never cleared on the hope that a delete
-//! will succeed.
+//! A delete stays in this queue until a server confirms it or the session has ended. (When the session ends,
+//! its ephemeral nodes are deleted anyway.) A delete is never removed from the queue on the assumption that
+//! it will succeed.
 
 use std::collections::VecDeque;
 
@@ -14,39 +14,39 @@ use lockkeeper_wire::{
 
 use crate::error::RequestError;
 
-/// Something that must be deleted before the session ends.
+/// A delete that must happen before the session ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cleanup {
-    /// Deletes this node. Its name must be one that is never used twice, so that a late delete
-    /// cannot hit another client's node.
+    /// Deletes this node. The name must never be used again, so that a late delete cannot remove another
+    /// client's node.
     Node(ZnodePath),
-    /// Deletes the children whose names begin with the prefix, which a listing finds: for a node of
-    /// whose name only the beginning is known, because no reply told the rest.
+    /// Lists the parent and deletes the children whose names begin with the prefix. For a node whose full
+    /// name is unknown, because the reply to its create was lost.
     ByPrefix {
         /// The parent.
         parent: ZnodePath,
-        /// What the child's name begins with; unique to the attempt that created it.
+        /// The beginning of the child's name; unique to the attempt that created the child.
         prefix: String,
     },
-    /// Deletes this node of the session if it is the expected one, which a read finds out: for a
-    /// name that is used again and again.
+    /// Reads this node and deletes it if it belongs to this session and is the expected one. For names that
+    /// are used repeatedly.
     IfExpected {
         /// The node.
         node: ZnodePath,
-        /// How it is told from those before and after it.
+        /// What distinguishes the node from earlier and later ones of the same name.
         expected: ExpectedNode,
     },
-    /// Deletes nodes in one transaction. It is done when the first one is gone; when another one is
-    /// missing, or all of them are more than fit into a request, the first one is deleted alone.
+    /// Deletes nodes in one transaction. The cleanup is complete when the first node is deleted. If another
+    /// one is missing, or they do not fit into one request, the first one is deleted by itself.
     Transaction {
-        /// A node of which the rule of [`Cleanup::Node`] holds.
+        /// A node whose name is never used again, as for [`Cleanup::Node`].
         first: ZnodePath,
-        /// Nodes that are nobody else's while the first one exists.
+        /// Nodes that belong to the same owner while the first one exists.
         others: Vec<ZnodePath>,
     },
 }
 
-/// What tells a node from others that had its name.
+/// Distinguishes a node from others of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ExpectedNode {
     /// This transaction created it.
@@ -64,7 +64,7 @@ impl ExpectedNode {
     }
 }
 
-/// What an answer leaves to be done for a cleanup.
+/// What remains to be done for a cleanup after a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Remainder {
     Nothing,
@@ -72,17 +72,17 @@ pub(crate) enum Remainder {
     Delete {
         version: i32,
     },
-    /// These nodes instead.
+    /// Delete these nodes instead.
     Nodes(Vec<ZnodePath>),
-    /// All of it: at once, or when the connection or the server is another.
-    Again,
+    /// Repeat the cleanup: immediately, or on the next connection.
+    Retry,
     Later,
-    /// A server refuses it for good.
+    /// The server refuses the delete permanently.
     Refused(RequestError),
 }
 
 impl Cleanup {
-    /// The node, or the parent of the nodes.
+    /// The path of the node, or of the parent.
     pub fn path(&self) -> &ZnodePath {
         match self {
             Self::Node(node) | Self::IfExpected { node, .. } => node,
@@ -91,7 +91,7 @@ impl Cleanup {
         }
     }
 
-    /// The same, seen from a server on which everything is below `chroot`.
+    /// The same cleanup, with its paths below `chroot`.
     #[must_use]
     pub fn below(mut self, chroot: &ZnodePath) -> Self {
         match &mut self {
@@ -107,7 +107,7 @@ impl Cleanup {
         self
     }
 
-    /// Whether it looks for the node that this request creates, and for no other.
+    /// Whether it searches exactly for the node that this request creates.
     fn searches_for(&self, create: &CreateRequest) -> bool {
         match self {
             Self::ByPrefix { parent, prefix } => {
@@ -121,8 +121,8 @@ impl Cleanup {
         }
     }
 
-    /// What to send first, if anything, and the request whose answer decides. A look is taken at a
-    /// server that may lag behind the one that took the create, so a `sync` goes before it.
+    /// The requests of the cleanup: an optional `sync`, and the request whose reply decides. A read may reach
+    /// a server that has not applied the create yet, so a `sync` precedes it.
     pub(crate) fn requests(&self) -> (Option<Request>, Request) {
         let sync = |path: &ZnodePath| Some(Request::Sync(PathRequest { path: path.to_string() }));
         let look = |path: &ZnodePath| PathWatchRequest { path: path.to_string(), watch: false };
@@ -137,7 +137,7 @@ impl Cleanup {
         }
     }
 
-    /// What is left to be done after this answer to the deciding request, in the session `own`.
+    /// What remains after this reply to the deciding request. `own` is the current session.
     pub(crate) fn remainder(
         &self,
         result: &Result<Response, RequestError>,
@@ -169,13 +169,12 @@ impl Cleanup {
                 Remainder::Nodes(vec![first.clone()])
             }
 
-            // Changed since it was read: it may be another one by now.
+            // The node has changed since it was read, so it may be a different one.
             (Self::IfExpected { .. }, Err(RequestError::Server(ErrorCode::BadVersion))) => {
-                Remainder::Again
+                Remainder::Retry
             }
-            // The session's end is certain only when a handshake says so, and an answer that
-            // nobody understands says nothing: the connection ends with it.
-            // What is too long may be shorter then.
+            // Only a handshake proves that the session has ended, and an undecodable reply ends the
+            // connection. A reply that is too long now may be shorter after a retry.
             (
                 _,
                 Err(
@@ -195,22 +194,22 @@ pub(crate) fn delete(node: &ZnodePath) -> DeleteRequest {
     DeleteRequest { path: node.as_str().to_owned(), version: -1 }
 }
 
-/// A cleanup, and who wants to know that it is done.
+/// A cleanup, and the token to notify when it is complete.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingCleanup<T> {
     pub(crate) target: Cleanup,
     pub(crate) notify: Option<T>,
-    /// How many requests had waited before it, of all that ever did. It comes after these: they may
-    /// be writes that belong to the node, or make what it looks for.
+    /// How many requests had ever been queued before this cleanup. It is sent after them: they may be writes
+    /// that belong to the node, or may create the node that it searches for.
     pub(crate) after: u64,
 }
 
-/// The cleanups of a session. One that is on its way lives in the queue of requests in flight and
-/// comes back here when the connection is lost.
+/// The cleanups of a session. A cleanup that has been sent lives in the queue of requests in flight, and
+/// returns here when the connection is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct CleanupQueue<T> {
     waiting: VecDeque<PendingCleanup<T>>,
-    /// How many are on their way.
+    /// The number of cleanups in flight.
     in_flight: usize,
 }
 
@@ -225,39 +224,39 @@ impl<T> CleanupQueue<T> {
         self.waiting.push_back(entry);
     }
 
-    /// Drops the search for the node of a create that was never sent, unless its end is waited for.
+    /// Drops the search for the node of a create that was never sent, unless a caller waits for it.
     pub(crate) fn forget_search(&mut self, create: &CreateRequest) {
         self.waiting.retain(|entry| entry.notify.is_some() || !entry.target.searches_for(create));
     }
 
-    /// The next one to send, when so many of the requests that ever waited wait no more.
+    /// Takes the next cleanup to send. `gone`: how many of the requests ever queued have left the queue.
     pub(crate) fn start(&mut self, gone: u64) -> Option<PendingCleanup<T>> {
         let index = self.waiting.iter().position(|entry| entry.after <= gone)?;
         self.in_flight += 1;
         self.waiting.remove(index)
     }
 
-    /// One that had come to an end goes on with another request.
-    pub(crate) fn go_on(&mut self) {
+    /// A finished cleanup continues with another request.
+    pub(crate) fn resume(&mut self) {
         self.in_flight += 1;
     }
 
-    /// One that was on its way came to an end, of either kind.
+    /// A cleanup in flight succeeded or failed.
     pub(crate) fn finish(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Whether nothing remains to be done.
+    /// Whether all cleanups are complete.
     pub(crate) fn is_done(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == 0
     }
 
-    /// Takes who wants to know, of all that wait. These go on waiting.
+    /// Takes the notify tokens of all queued cleanups. The cleanups stay queued.
     pub(crate) fn take_notifies(&mut self) -> Vec<T> {
         self.waiting.iter_mut().filter_map(|entry| entry.notify.take()).collect()
     }
 
-    /// Takes all that wait, because the session is over.
+    /// Takes all queued cleanups, because the session has ended.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCleanup<T>> + '_ {
         self.in_flight = 0;
         self.waiting.drain(..)

@@ -5,29 +5,27 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_wire::MAX_FRAME;
 
-/// The longest answer that is skipped, in bytes. What is behind it, such as the answer to a heartbeat,
-/// waits for 1.3 s at 100 Mbit/s: more would cost the lease.
-pub const MOST_SKIPPED: usize = 16 << 20;
+/// The longest reply that is skipped instead of closing the connection, in bytes. Replies behind it, such as
+/// that of a heartbeat, are delayed by 1.3 s at 100 Mbit/s; a longer delay would cost the lease.
+pub const MAX_SKIPPED_REPLY: usize = 16 << 20;
 
-/// What proves to a client that its session was alive.
+/// What a client accepts as proof that its session was alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LeaseMode {
-    /// Only a write that a quorum has committed. For ensembles: a follower that is cut off from
-    /// its leader, or a leader that was deposed and does not know, still answers pings, reads and
-    /// `sync`, while the session expires elsewhere.
+    /// Only a write that a quorum has committed. For ensembles. A follower that is cut off from its leader,
+    /// and a deposed leader, still answer pings, reads and `sync` while the session expires elsewhere.
     #[default]
     Quorum,
-    /// Any answer. For a server that stands alone: the server that answers is the one that would
-    /// expire the session.
+    /// Any reply. For a standalone server, which is itself the server that would expire the session.
     Direct,
 }
 
-/// What proves an identity to a server.
+/// Proves an identity to a server.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// Such as `digest`.
+    /// The scheme, such as `digest`.
     pub scheme: String,
-    /// Such as `user:password`.
+    /// The secret, such as `user:password`.
     pub secret: Bytes,
 }
 
@@ -40,25 +38,25 @@ lockkeeper_wire::impl_debug! {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// The session timeout to ask for. The server clamps it, usually to 2 to 20 of its ticks.
+    /// The session timeout to request. The server limits it, usually to between 2 and 20 of its ticks.
     /// Default: 15 s.
     pub session_timeout: Duration,
-    /// What counts as a proof of life. Default: [`LeaseMode::Quorum`].
+    /// What proves that the session is alive. Default: [`LeaseMode::Quorum`].
     pub lease: LeaseMode,
-    /// The tick of the servers (`tickTime`), which bounds how late a follower tells its leader
-    /// that a session is alive. Default: 2 s, ZooKeeper's own.
+    /// The tick of the servers (`tickTime`). It bounds how late a follower reports to its leader that a
+    /// session is alive. Default: 2 s, ZooKeeper's default.
     pub server_tick: Duration,
-    /// By how much this machine's clock may run slower than the servers', as a divisor: 100 means
-    /// one hundredth. Default: 100.
+    /// How much slower than the servers' clocks this machine's clock may run, as a divisor: 100 means one
+    /// percent. Default: 100.
     pub clock_drift_divisor: u32,
-    /// The largest frame to send or take, in bytes (`jute.maxbuffer`). Default: 1,048,575.
+    /// The largest frame to send or accept, in bytes (`jute.maxbuffer`). Default: 1,048,575.
     pub max_frame: usize,
-    /// Whether the servers that take up a new session must have applied all that an earlier session
-    /// of this client has seen, so that reads never go back from one session to the next. Servers
-    /// that lag refuse it; when all have done so for longer than a session can last, the wish is
-    /// dropped, as they were wiped or restored. Default: `false`.
+    /// Whether a server may accept a new session only if it has applied everything that earlier sessions of
+    /// this client have seen, so that reads never go back from one session to the next. A server that lags
+    /// behind refuses. When all servers have refused for longer than a session can last, they were wiped or
+    /// restored, and the requirement is dropped. Default: `false`.
     pub reads_go_forward: bool,
-    /// Shown to each server right after the handshake.
+    /// Credentials to send to each server right after the handshake.
     pub credentials: Vec<Credentials>,
 }
 

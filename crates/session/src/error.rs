@@ -1,67 +1,65 @@
-//! Why a request failed, and why a connection was given up.
+//! Why a request failed, and why a connection was closed.
 
 use lockkeeper_wire::{DecodeError, ErrorCode, FrameError};
 
 /// Whether a failed request may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It had none.
+    /// It had no effect.
     NotApplied,
-    /// It may have been applied, or may still be.
+    /// It may have been applied, or may be applied later.
     Unknown,
 }
 
-/// Why a request has no answer, or an answer that is an error.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The server answered with an error.
     #[error("{0}")]
     Server(ErrorCode),
-    /// The connection was lost after the request was sent and before its answer came.
-    #[error("the connection was lost before an answer came")]
+    /// The connection was lost before the server replied.
+    #[error("the connection was lost before the server replied")]
     ConnectionLost(Outcome),
-    /// The request was never sent: no server could be reached for a whole session timeout.
+    /// The request was never sent: no server was reachable for a whole session timeout.
     #[error("no server could be reached for a whole session timeout")]
     Unreachable,
-    /// The session is over, and with it all its ephemeral nodes and watches.
-    #[error("the session expired")]
+    /// The session has expired; its ephemeral nodes and watches no longer exist.
+    #[error("the session has expired")]
     SessionExpired(Outcome),
-    /// The session was closed by this program, or nothing in this program moves it on any more.
-    #[error("the client is closed, or the runtime in which it was connected has ended")]
+    /// The program closed the session, or the runtime that drives it has ended.
+    #[error("the client is closed, or its runtime has ended")]
     Closed,
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed(Outcome),
-    /// The request is larger than a server takes.
-    #[error(
-        "the request takes {len} bytes, more than the {max} that a server takes (jute.maxbuffer)"
-    )]
+    /// The request is larger than a server accepts.
+    #[error("the request takes {len} bytes, but servers accept at most {max} (jute.maxbuffer)")]
     TooLarge {
-        /// What it would take, in bytes.
+        /// The size of the request, in bytes.
         len: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// The answer is longer than this client takes. Only reads fail so.
+    /// The reply is longer than this client accepts. Only reads fail with this error.
     #[error(
-        "the answer takes {len} bytes, more than the {max} that this client takes; raise its \
+        "the reply takes {len} bytes, but this client accepts at most {max}; raise its \
          `max_frame`, or read less at once"
     )]
     AnswerTooLong {
-        /// What it takes, in bytes.
+        /// The size of the reply, in bytes.
         len: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// It went into one transaction with a delete that was refused.
-    #[error("it was undone together with the delete before it")]
+    /// The request was part of a transaction in which another operation, a delete, was refused.
+    #[error("the transaction was rolled back, because the delete in it was refused")]
     Undone,
-    /// It was not sent: it belongs to a lock which, at that moment, was not known to be held.
-    #[error("it was not sent, because the lock that it belongs to was not known to be held")]
+    /// The request was not sent: it is bound to a lock, and the lock was not known to be held.
+    #[error("the request was not sent, because its lock was not known to be held")]
     NotHeld,
-    /// The answer does not fit the request.
-    #[error("the server's answer does not fit the request: {0}")]
+    /// The reply does not match the request.
+    #[error("the server's reply does not match the request: {0}")]
     BadAnswer(DecodeError),
 }
 
@@ -78,7 +76,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the same request may succeed when it is tried again on the same session.
+    /// Whether the same request may succeed when it is repeated in the same session.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::ConnectionLost(_) | Self::Unreachable | Self::Undone | Self::NotHeld => true,
@@ -98,10 +96,10 @@ impl RequestError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Disconnect {
-    /// The session was closed, as the caller wished.
+    /// The caller closed the session.
     #[error("the session is closed")]
     Closed,
-    /// The server says that the session is over.
+    /// The server reports that the session has expired.
     #[error("the session expired")]
     SessionExpired,
     /// The server did not accept a new session.
@@ -110,28 +108,28 @@ pub enum Disconnect {
     /// The server refused the credentials.
     #[error("the server refused the credentials")]
     AuthFailed,
-    /// The server did not arm the watches again, so their watchers would wait for ever.
-    #[error("the server does not arm watches again: {0}")]
+    /// The server did not rearm the watches, so their watchers would wait forever.
+    #[error("the server did not rearm the watches: {0}")]
     Unwatched(ErrorCode),
-    /// The server has been silent for too long.
+    /// The server has not sent anything for too long.
     #[error("the server has been silent for too long")]
     Silent,
-    /// Answers came so late that over this connection nothing could prove a lease in time on which locks
-    /// depend. The handshake of another connection can.
-    #[error("answers came so late that the lease could not be proven in time")]
+    /// Replies came so late that no write over this connection can renew a lease that locks depend on in
+    /// time. The handshake of another connection can.
+    #[error("replies came too late to renew the lease in time")]
     TooLate,
-    /// The peer's bytes are not frames.
+    /// The bytes from the peer are not valid frames.
     #[error("the peer does not speak the ZooKeeper protocol: {0}")]
     Frame(#[from] FrameError),
-    /// A frame is not the message that it should be.
+    /// A frame is not a valid message.
     #[error("the peer does not speak the ZooKeeper protocol: {0}")]
     Message(#[from] DecodeError),
-    /// A reply to a request that was not sent, or not yet.
-    #[error("a reply with xid {got}, where {expected:?} was due")]
+    /// A reply does not belong to the oldest request in flight.
+    #[error("unexpected reply: got xid {got}, expected {expected:?}")]
     OutOfOrder {
         /// The xid of the reply.
         got: i32,
-        /// The xid of the oldest request without a reply.
+        /// The xid of the oldest request in flight.
         expected: Option<i32>,
     },
 }

@@ -7,55 +7,56 @@ use crate::heartbeat::HoldId;
 use crate::watch_event::WatchEvent;
 use crate::watches::WatchId;
 
-/// Something that the caller of a [`Session`](crate::Session) must know.
+/// An event that the caller of a [`Session`](crate::Session) must handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<T> {
-    /// A request is finished.
+    /// A request has completed.
     Reply {
-        /// What the caller passed with the request.
+        /// The token that the caller passed with the request.
         token: T,
-        /// The answer.
+        /// The result.
         result: Result<Response, RequestError>,
-        /// The last transaction that the server had applied when it answered: this request's own,
-        /// if it was a write that was applied. Zero if no server answered.
+        /// The last transaction that the server had applied when it replied. For an applied write, that is
+        /// the write itself. Zero if no server replied.
         zxid: Zxid,
     },
-    /// A watch fired. A one-shot watch is gone with it.
+    /// A watch fired. A one-shot watch no longer exists then.
     Watch {
         /// The watch.
         id: WatchId,
         /// What happened.
         event: WatchEvent,
     },
-    /// A persistent watch is about to be armed on a new connection: what happened since the old one
-    /// was lost is not told. Comes before any event and any answer of the new connection.
+    /// A persistent watch is about to be rearmed on a new connection. Changes since the old connection was
+    /// lost are not reported. Precedes all events and replies of the new connection.
     Rearmed {
         /// The watch.
         id: WatchId,
     },
-    /// A server did not arm a persistent watch on a new connection. It is gone.
+    /// A server did not rearm a persistent watch on a new connection. The watch no longer exists.
     NotRearmed {
         /// The watch.
         id: WatchId,
         /// The server's reason.
         code: ErrorCode,
     },
-    /// A held node exists no more, although its session lives.
+    /// A held node no longer exists, although its session is alive.
     NodeGone {
-        /// The hold that it was.
+        /// The hold, which has ended.
         id: HoldId,
     },
-    /// This client may not check a held node, so it will never be proven again: the hold is over.
+    /// This client lacks the permission to check a held node, so the node can never be proven again. The hold
+    /// has ended.
     CheckRefused {
-        /// The hold that it was.
+        /// The hold, which has ended.
         id: HoldId,
         /// Its node.
         path: ZnodePath,
         /// The server's reason.
         code: ErrorCode,
     },
-    /// A hold was in jeopardy, and its node is proven again.
+    /// A hold in jeopardy has been proven again.
     HeldAgain {
         /// The hold.
         id: HoldId,
@@ -64,36 +65,36 @@ pub enum Event<T> {
     Connected {
         /// The session.
         session: SessionId,
-        /// Whether it is a new one.
+        /// Whether the session is new.
         is_new: bool,
     },
-    /// The connection was lost; the session may live on.
+    /// The connection was lost. The session may still be alive.
     Disconnected,
-    /// No server has accepted the session for a whole session timeout, and nobody knows whether
-    /// it lives. Requests fail at once until one does.
+    /// No server has accepted the session for a whole session timeout, and it is unknown whether the session
+    /// is alive. All waiting requests have failed; each new request waits for a session timeout of its own.
     Unreachable,
-    /// The session is over. Its ephemeral nodes, watches, holds and cleanups are gone; the next
-    /// connection starts a new one.
+    /// The session has expired. Its ephemeral nodes, watches, holds and cleanups no longer exist; the next
+    /// connection starts a new session.
     Expired {
-        /// The session that is over.
+        /// The expired session.
         session: SessionId,
     },
-    /// The servers are behind what this session or an earlier one has seen: they were wiped or set back
-    /// to older data, or others have taken their place. Whatever goes by numbers of transactions, such
-    /// as tokens, begins anew.
+    /// The servers are behind what this session or an earlier one has seen: they were wiped, restored from
+    /// older data, or replaced by others. Everything that is based on transaction numbers, such as fencing
+    /// tokens, starts again from lower values.
     Rewound {
-        /// The newest transaction that was seen before.
+        /// The newest transaction seen before.
         seen: Zxid,
-        /// The newest one now.
+        /// The newest transaction now.
         now: Zxid,
     },
-    /// A delete that had to happen was refused for good.
+    /// A server permanently refused a delete of a cleanup.
     CleanupRefused {
-        /// The node, or the parent of the nodes.
+        /// The path of the node, or of the parent.
         path: String,
         /// The server's reason.
         code: ErrorCode,
     },
-    /// The session is closed, or gave up because of its credentials; nothing will follow.
+    /// The session is closed, or was ended because of its credentials. This is the last event.
     Closed,
 }

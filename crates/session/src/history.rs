@@ -1,5 +1,5 @@
-//! What is remembered over sessions: the newest transaction seen, and for how long servers have
-//! refused a session.
+//! What is remembered across sessions: the newest transaction seen, and how long servers have refused a
+//! session.
 
 use std::time::Duration;
 
@@ -7,47 +7,47 @@ use lockkeeper_wire::Zxid;
 
 use crate::time::Instant;
 
-/// Refusals that are further apart say nothing of the time between them: servers may have been away.
+/// After a longer gap between two refusals, the servers may have been unreachable in between.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
 
-/// Of so many refusals, one is followed by a handshake for a new session. Few, as a server that has a
-/// quorum again takes whichever is asked for first.
-const REFUSALS_EACH: u32 = 8;
+/// After this many refusals, one handshake asks for a new session. The share is small, because a server that
+/// has regained a quorum accepts either, whichever comes first.
+const REFUSALS_PER_NEW_SESSION: u32 = 8;
 
-/// For how long servers have refused the session, one after the other.
+/// For how long servers have refused the session without interruption.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
     pub(crate) lasts: Duration,
-    /// Whether the next server is to be asked for a new session, if it has lasted long enough.
+    /// Whether the next handshake may ask for a new session.
     pub(crate) asks_anew: bool,
 }
 
-/// Refusals without a gap.
+/// Consecutive refusals without a gap.
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct RefusalSeries {
     since: Instant,
     last: Instant,
-    /// How many of them came when the session was over for servers that are behind it.
+    /// How many of them came after the session had certainly expired on servers that are behind it.
     beyond: u32,
 }
 
-/// What outlives a session.
+/// State that outlives a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// The newest transaction that an earlier session has seen, since servers were behind one.
+    /// The newest transaction that an earlier session has seen, since servers were last behind one.
     seen: Zxid,
-    /// Whether nothing of this session has been compared with that.
+    /// Whether this session has not been compared with that transaction yet.
     is_open: bool,
-    /// Whether the next message is the first one of a new session, on the connection on which it
-    /// began. It compares: the server has made the session, which is newer than all that there was.
-    /// Another one may not have heard of it, and be behind for a moment, until it has answered a sync.
+    /// Whether the next message is the first one of a new session, on the connection on which the session
+    /// began. It is compared: the server has created the session, which is newer than everything before it. A
+    /// different server may not have applied that yet, and may lag behind until it has answered a `sync`.
     is_first: bool,
-    /// How servers have refused the session.
-    refused: Option<Row>,
+    /// The current series of refusals.
+    refused: Option<RefusalSeries>,
 }
 
 impl History {
-    /// A server took a session.
+    /// A server accepted a session.
     pub(crate) fn accepted(&mut self, is_new: bool) {
         self.refused = None;
         self.is_first = is_new;
@@ -58,38 +58,38 @@ impl History {
         self.is_first = false;
     }
 
-    /// A session is over that had seen this.
+    /// A session that had seen this transaction has ended.
     pub(crate) fn ended(&mut self, seen: Zxid) {
         self.seen = self.seen.max(seen);
         self.refused = None;
     }
 
-    /// A server refused the session, which servers that are behind it do not have for longer than
-    /// `limit`. They were there all the time, if no two refusals are further apart than that, or some
-    /// seconds.
+    /// A server refused the session. Servers that are behind the session expire it after `limit`. They count
+    /// as reachable the whole time if no two refusals are further apart than that or than [`LONGEST_GAP`].
     pub(crate) fn refused(&mut self, now: Instant, limit: Duration) -> Refused {
-        let is_one_row = |row: &Row| now.since(row.last) <= limit.max(LONGEST_GAP);
-        let row = self.refused.filter(is_one_row);
-        let mut row = row.unwrap_or(Row { since: now, last: now, beyond: 0 });
-        row.last = now;
+        let is_one_series =
+            |series: &RefusalSeries| now.since(series.last) <= limit.max(LONGEST_GAP);
+        let series = self.refused.filter(is_one_series);
+        let mut series = series.unwrap_or(RefusalSeries { since: now, last: now, beyond: 0 });
+        series.last = now;
 
-        let lasts = now.since(row.since);
-        let asks_anew = lasts >= limit && row.beyond.is_multiple_of(REFUSALS_EACH);
+        let lasts = now.since(series.since);
+        let asks_anew = lasts >= limit && series.beyond.is_multiple_of(REFUSALS_PER_NEW_SESSION);
         if lasts >= limit {
-            row.beyond = row.beyond.wrapping_add(1);
+            series.beyond = series.beyond.wrapping_add(1);
         }
-        self.refused = Some(row);
+        self.refused = Some(series);
         Refused { lasts, asks_anew }
     }
 
-    /// The newest transaction that an earlier session has seen, since servers were behind one.
+    /// The newest transaction that an earlier session has seen, since servers were last behind one.
     pub(crate) fn seen(&self) -> Zxid {
         self.seen
     }
 
-    /// Takes the number that came with a message; what was seen before, if that was more.
+    /// Processes the zxid of a message. Returns what was seen before, if that was newer.
     pub(crate) fn rewound_by(&mut self, zxid: Zxid) -> Option<Zxid> {
-        // Events of old servers, and some errors, have no number.
+        // Events of old servers, and some errors, carry no zxid.
         if !self.is_first || zxid <= Zxid(0) {
             return None;
         }
@@ -97,8 +97,8 @@ impl History {
         self.compare(zxid)
     }
 
-    /// The same for the answer to a sync, before which the server has caught up with a leader that
-    /// knows the session.
+    /// Like [`rewound_by`](Self::rewound_by), for the reply to a `sync`: before it, the server has caught up
+    /// with a leader that knows the session.
     pub(crate) fn rewound_at_sync(&mut self, zxid: Zxid) -> Option<Zxid> {
         if self.is_open { self.compare(zxid) } else { None }
     }

@@ -1,11 +1,11 @@
-//! Until when no server can have expired the session.
+//! The time until which no server can have expired the session.
 //!
-//! A leader that touches a session at time `r` does not expire it before `r + T`, where `T` is the
-//! session timeout. The client does not know `r`, but it is not before the moment at which it sent
-//! whatever made the leader touch it. So the newest such moment of which that is certain, plus `T`,
-//! less the drift of the clocks, is a deadline that is never late. What makes it certain depends on
-//! the [`LeaseMode`]: any answer of a server that stands alone; in an ensemble a committed write, and
-//! then it is about what was sent before the write.
+//! A leader that touches a session at time `r` does not expire it before `r + T`, where `T` is the session
+//! timeout. The client does not know `r`, but `r` is not earlier than the moment at which the client sent the
+//! message that made the leader touch the session. So the latest such moment that is certain, plus `T`, minus
+//! the clock drift, is a deadline that is never too late. What makes a moment certain depends on the
+//! [`LeaseMode`]: with a standalone server, any reply; in an ensemble, a committed write, which makes certain
+//! what was sent before it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::heartbeat::HoldProof;
 use crate::time::Instant;
 use crate::timing::Timing;
 
-/// The lease as it stands.
+/// The current state of the lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseState {
     /// The session, or [`SessionId::NONE`] if there is none.
     pub session: SessionId,
-    /// Grows whenever the lease was interrupted: by a new session, or by a renewal that came after
-    /// the deadline. Who saw another number before has not held through.
+    /// Increases whenever the lease was interrupted: by a new session, or by a renewal after the deadline. A
+    /// holder that has seen a different value has not held without interruption.
     pub generation: u64,
-    /// Until when no server can have expired the session; `None` before the first proof of life.
+    /// The time until which no server can have expired the session; `None` before the first proof.
     pub deadline: Option<Instant>,
-    /// Writes that are sent before this prove nothing; in the past, unless something was late.
+    /// A write that is sent before this time proves nothing. In the past, unless a reply was late.
     pub sure_from: Instant,
 }
 
 impl LeaseState {
-    /// What is left at `now`; zero if nothing is.
+    /// The time that remains at `now`; zero after the deadline.
     pub fn remaining(&self, now: Instant) -> Duration {
         self.deadline.map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
@@ -42,8 +42,8 @@ impl LeaseState {
         self.deadline.is_some_and(|deadline| deadline > now)
     }
 
-    /// Whether it stands for a hold with this proof: the node was proven in this lease, and its deadline has
-    /// not passed at `now`.
+    /// Whether the lease covers a hold with this proof: the node was proven in this generation of the lease,
+    /// and its deadline has not passed at `now`.
     pub fn covers(&self, proof: HoldProof, now: Instant) -> bool {
         self.is_running(now) && proof.generation == self.generation
     }
@@ -57,17 +57,17 @@ pub(crate) struct Lease {
     state: LeaseState,
     /// When the handshake of this connection was sent, which made the leader touch the session.
     touched: Option<Instant>,
-    /// What was answered on this connection, in order.
+    /// The messages answered on this connection, in order.
     heard: VecDeque<Heard>,
 }
 
-/// What each answer needs of the timing, computed once.
+/// The durations that each reply needs from the timing, computed once.
 #[derive(Clone, Copy, Debug)]
 struct LeaseLengths {
     life_after_touch: Duration,
     relay: Duration,
     silence_limit: Duration,
-    /// What was sent within such a time counts as one.
+    /// Messages that were sent within this time count as one.
     grain: Duration,
 }
 
@@ -82,7 +82,7 @@ impl LeaseLengths {
     }
 }
 
-/// Something that a server has certainly heard by the time of its answer.
+/// A message that the server has certainly processed by the time of its reply.
 #[derive(Clone, Copy, Debug)]
 struct Heard {
     sent: Instant,
@@ -99,7 +99,7 @@ impl Lease {
         self.state
     }
 
-    /// What follows for the lease from the session timeout as it is now.
+    /// The division of the current session timeout.
     pub(crate) fn timing(&self) -> Timing {
         self.timing
     }
@@ -108,31 +108,31 @@ impl Lease {
         (self.timing, self.lengths) = (timing, LeaseLengths::of(timing));
     }
 
-    /// Begins anew for another session, of which nothing is proven yet.
+    /// Starts again for another session, which is not proven yet.
     pub(crate) fn restart(&mut self, session: SessionId) {
         let generation = self.state.generation + 1;
         self.state = LeaseState { session, generation, ..LeaseState::default() };
     }
 
-    /// The servers will not keep the session beyond this, whatever they promised before.
+    /// The servers will not keep the session beyond this time, whatever they granted before.
     pub(crate) fn shorten(&mut self, limit: Instant) {
         self.state.deadline = self.state.deadline.map(|deadline| deadline.min(limit));
     }
 
-    /// A server accepted the session by a handshake that was sent at `sent`. A follower has asked
-    /// its leader, who touched the session; a leader has touched it itself. Whether that leader
-    /// still led is what a write on this connection shows: see [`Lease::committed`].
+    /// A server accepted the session in a handshake that was sent at `sent`. A follower has asked its leader,
+    /// which touched the session; a leader has touched it itself. Only a write on this connection shows that
+    /// the leader still led: see [`Lease::committed`].
     pub(crate) fn accepted(&mut self, sent: Instant) {
         self.touched = Some(sent);
     }
 
-    /// What was sent over this connection proves nothing about the next one.
+    /// What was sent over this connection proves nothing about the next connection.
     pub(crate) fn disconnected(&mut self) {
         self.touched = None;
         self.heard.clear();
     }
 
-    /// A request that is no committed write was answered.
+    /// A request other than a committed write was answered.
     pub(crate) fn answered(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct {
             return self.extend(sent + self.lengths.life_after_touch, now);
@@ -140,19 +140,19 @@ impl Lease {
         self.hear(sent, now);
     }
 
-    /// A write was answered: whoever led a quorum after `sent` has committed it.
+    /// A write was answered: the server that led a quorum after `sent` has committed it.
     ///
-    /// That leader had the session touched no earlier than the newest thing was sent of which it
-    /// certainly knew when it committed the write: the handshake of this connection, or what the
-    /// follower had answered a relay before, as it had told its leader since. The leader is the same,
-    /// because a follower that changes its leader closes its connections. A later leader gives every
-    /// session a whole timeout, and began after the write.
+    /// Before that leader committed the write, it had touched the session for the latest message that it
+    /// certainly knew of: the handshake of this connection, or what the follower had answered at least one
+    /// relay delay earlier and had reported since. The leader is the same one, because a follower that
+    /// changes its leader closes its connections. A later leader started after the write, and gives every
+    /// session a whole timeout.
     pub(crate) fn committed(&mut self, sent: Instant, now: Instant) {
         if self.mode == LeaseMode::Direct {
             return self.extend(sent + self.lengths.life_after_touch, now);
         }
         self.hear(sent, now);
-        // Nothing that was sent within the relay counts, so there may be nothing to gain.
+        // Messages sent within the relay delay do not count, so the deadline may not move.
         let best = sent.saturating_sub(self.lengths.relay) + self.lengths.life_after_touch;
         if self.state.deadline.is_some_and(|deadline| deadline + self.lengths.grain > best) {
             return;
@@ -163,8 +163,8 @@ impl Lease {
         }
     }
 
-    /// Whether a committed write that was sent at `sent` shows by itself that the session lives at
-    /// `now`: what was answered before it does not make up for what it does not prove.
+    /// Whether a committed write that was sent at `sent` proves by itself that the session is alive at `now`,
+    /// without earlier replies.
     pub(crate) fn is_proven_by(&self, sent: Instant, now: Instant) -> bool {
         let touched = match self.mode {
             LeaseMode::Direct => Some(sent),
@@ -174,9 +174,9 @@ impl Lease {
             && touched.is_some_and(|touched| touched + self.lengths.life_after_touch > now)
     }
 
-    /// Whether no write can move the deadline over this connection before it has passed, although the
-    /// handshake of another one could. A late answer has cast doubt, and nothing counts that is sent before
-    /// the news could travel.
+    /// Whether no write over this connection can move the deadline before it passes, although the handshake
+    /// of another connection could. This happens after a late reply, which makes writes count only after a
+    /// relay delay.
     pub(crate) fn is_out_of_reach(&self, now: Instant) -> bool {
         let LeaseState { deadline, sure_from, .. } = self.state;
         if sure_from <= now {
@@ -189,9 +189,9 @@ impl Lease {
         })
     }
 
-    /// From when on a write proves more than one that is sent before that, where waiting for the usual next
-    /// one would cost more than [`Timing`] allows for: after a late answer, and after a handshake that took
-    /// so long that nothing else could be sent for longer than [`Timing::newest_answer`].
+    /// The time from which a write proves more than an earlier one, if waiting for the next regular heartbeat
+    /// would cost more than [`Timing`] allows for: after a late reply, and after a handshake that took so
+    /// long that nothing was sent for longer than [`Timing::newest_answer`].
     pub(crate) fn counts_from(&self) -> Instant {
         let sure_from = self.state.sure_from;
         let Some(handshake) = self.touched else { return sure_from };
@@ -205,10 +205,9 @@ impl Lease {
         }
     }
 
-    /// From when on a committed write shows that the session lives for `left` more at the time when it is
-    /// sent: now, or when a follower has certainly told its leader of what it has heard. `None` if nothing
-    /// that was heard is recent enough, as after a program has stood still: something has to be answered
-    /// first.
+    /// The time from which a committed write shows that the session lives for `left` more, counted from when
+    /// the write is sent: now, or when a follower has certainly reported to its leader. `None` if no reply is
+    /// recent enough, for example after the program was paused: another request must be answered first.
     pub(crate) fn proves_from(&self, left: Duration, now: Instant) -> Option<Instant> {
         let lasts = |touched: Instant, from: Instant| {
             touched + self.lengths.life_after_touch >= from + left
@@ -225,8 +224,8 @@ impl Lease {
         told.find(|(sent, from)| lasts(*sent, *from)).map(|(_, from)| from)
     }
 
-    /// When the newest thing was sent for which the leader had the session touched, as far as a
-    /// committed write proves it that was sent at `write`.
+    /// When the latest message was sent for which the leader had touched the session, as far as a committed
+    /// write sent at `write` proves it.
     fn touched_before(&self, write: Instant) -> Option<Instant> {
         let relayed = match write >= self.state.sure_from {
             true => self.relayed_by(write),
@@ -235,25 +234,25 @@ impl Lease {
         relayed.max(self.touched)
     }
 
-    /// When the newest message was sent of which a follower had told its leader by `time`.
+    /// When the latest message was sent that a follower had reported to its leader by `time`.
     fn relayed_by(&self, time: Instant) -> Option<Instant> {
         let heard = |heard: &&Heard| heard.answered + self.lengths.relay <= time;
         self.heard.iter().rev().find(heard).map(|heard| heard.sent)
     }
 
-    /// Notes that a server has heard of the session. An answer that took long casts doubt: the
-    /// server may have been paused, and have gone on with this before it told its leader anything.
-    /// So a write counts again only when it was sent a relay later.
+    /// Records that a server has processed a message of the session. A slow reply leaves doubt: the server
+    /// may have been paused, and may have answered before it reported anything to its leader. So a write
+    /// counts again only if it is sent a relay delay later.
     fn hear(&mut self, sent: Instant, now: Instant) {
         if now.since(sent) > self.lengths.silence_limit {
             self.state.sure_from = self.state.sure_from.max(now + self.lengths.relay);
         }
-        // A busy session is heard of more often than matters.
+        // A busy session would record more messages than are useful.
         if self.heard.back().is_some_and(|last| sent.since(last.sent) < self.lengths.grain) {
             return;
         }
         self.heard.push_back(Heard { sent, answered: now });
-        // Any write that may still count was sent after this.
+        // Every write that may still count was sent after this.
         let oldest = now.saturating_sub(self.lengths.silence_limit + self.lengths.relay);
         while self.heard.get(1).is_some_and(|next| next.answered <= oldest) {
             self.heard.pop_front();
@@ -275,7 +274,7 @@ impl Lease {
 mod tests {
     use super::*;
 
-    /// With a relay of one second, and patience for two and a half.
+    /// A relay delay of one second, and a silence limit of two and a half.
     fn timing(mode: LeaseMode) -> Timing {
         Timing::new(mode, Duration::from_secs(10), Duration::from_secs(2))
     }
@@ -284,12 +283,12 @@ mod tests {
         Instant::from_start(Duration::from_secs(seconds))
     }
 
-    /// The deadline of a session that a leader has touched no earlier than then.
+    /// The deadline of a session that a leader touched at the latest at this time.
     fn from(seconds: u64) -> Option<Instant> {
         Some(at(seconds) + timing(LeaseMode::Quorum).life_after_touch())
     }
 
-    /// A lease that was accepted at the first moment.
+    /// A lease that was accepted at time 0.
     fn lease(mode: LeaseMode) -> Lease {
         let mut lease = Lease::new(mode, timing(mode));
         lease.restart(SessionId(7));
@@ -322,20 +321,20 @@ mod tests {
         assert_eq!(lease.state().deadline, from(10));
     }
 
-    /// A write shows that its leader leads, and not when the follower has spoken of the session.
+    /// A write shows that its leader leads, but not when the follower reported the session.
     #[test]
     fn a_write_proves_what_was_answered_a_relay_before_it() {
         let mut lease = lease(LeaseMode::Quorum);
         lease.answered(at(3), at(3));
         lease.answered(at(10), at(10));
         lease.committed(at(10), at(10));
-        assert_eq!(lease.state().deadline, from(3), "the follower may not have told of the rest");
+        assert_eq!(lease.state().deadline, from(3), "the follower may not have reported the rest");
         lease.committed(at(11), at(11));
         assert_eq!(lease.state().deadline, from(10));
     }
 
-    /// The client was silent, or stalled, and wrote when it went on. The leader had last heard of the
-    /// session before that.
+    /// The client was silent or paused, and wrote when it resumed. The leader had last heard of the session
+    /// before that.
     #[test]
     fn a_write_after_a_silence_of_ours_proves_little() {
         let mut lease = lease(LeaseMode::Quorum);
@@ -346,8 +345,8 @@ mod tests {
         assert_eq!(lease.state().deadline, from(15));
     }
 
-    /// The first message after a silence was on its way for a while, and the write that followed was
-    /// faster: by the time of the write, the follower had had no occasion to tell its leader.
+    /// The first message after a silence was delayed, and the write after it was faster: by the time of the
+    /// write, the follower had not yet had an opportunity to report to its leader.
     #[test]
     fn a_message_counts_from_its_answer_on_and_not_from_when_it_was_sent() {
         let mut lease = lease(LeaseMode::Quorum);
@@ -366,30 +365,30 @@ mod tests {
         lease.committed(at(10), at(13));
         assert_eq!(lease.state().deadline, from(0), "it took too long");
         lease.committed(at(12), at(13));
-        assert_eq!(lease.state().deadline, from(0), "it waited together with that one");
+        assert_eq!(lease.state().deadline, from(0), "it was delayed together with the first one");
         lease.committed(at(13), at(13));
-        assert_eq!(lease.state().deadline, from(0), "the follower may not have told yet");
+        assert_eq!(lease.state().deadline, from(0), "the follower may not have reported yet");
         lease.committed(at(14), at(14));
         assert_eq!(lease.state().deadline, from(13));
     }
 
-    /// After a standstill of the program, what was heard before it is too old, and what is heard after it
-    /// reaches the leader a relay later: a lock was denied for "servers that are too slow" meanwhile.
+    /// After a pause of the program, earlier replies are too old, and later ones reach the leader a relay
+    /// delay later. During that time a lock was refused with "servers that are too slow".
     #[test]
     fn after_a_standstill_a_write_proves_something_a_relay_after_the_first_answer() {
         let left = timing(LeaseMode::Quorum).always_left();
         let mut lease = lease(LeaseMode::Quorum);
         lease.answered(at(10), at(10));
-        assert_eq!(lease.proves_from(left, at(12)), Some(at(12)), "at once, as in everyday use");
-        assert_eq!(lease.proves_from(left, at(19)), None, "nothing was heard for too long");
+        assert_eq!(lease.proves_from(left, at(12)), Some(at(12)), "at once, as usual");
+        assert_eq!(lease.proves_from(left, at(19)), None, "no reply for too long");
         lease.committed(at(19), at(19));
         assert_eq!(lease.proves_from(left, at(19)), Some(at(20)));
         lease.committed(at(20), at(20));
-        assert_eq!(lease.state().deadline, from(19), "and so it does");
+        assert_eq!(lease.state().deadline, from(19), "the write moves the deadline");
 
-        // An answer that waited while the program stood still casts doubt for as long.
+        // A reply that waited while the program was paused leaves doubt for a relay delay.
         lease.answered(at(22), at(29));
-        assert_eq!(lease.proves_from(left, at(29)), None, "it says nothing of now");
+        assert_eq!(lease.proves_from(left, at(29)), None, "the reply proves nothing about now");
         lease.answered(at(29), at(29));
         assert_eq!(lease.proves_from(left, at(29)), Some(at(30)));
         lease.disconnected();
@@ -409,8 +408,8 @@ mod tests {
         assert_eq!(lease.state().deadline, from(0));
     }
 
-    /// The leader touches a session whose client comes back, and a write over the same connection
-    /// shows that it led. So there is nothing to wait for after an outage.
+    /// The leader touches a session whose client reconnects, and a write over the same connection shows that
+    /// the leader led. So nothing delays the proof after an outage.
     #[test]
     fn a_write_after_a_handshake_proves_a_timeout_from_the_handshake_on() {
         let mut lease = lease(LeaseMode::Quorum);
@@ -420,7 +419,7 @@ mod tests {
         lease.answered(at(3), at(6));
         assert_eq!(lease.state().deadline, from(0), "a handshake alone proves nothing");
         lease.committed(at(6), at(6));
-        assert_eq!(lease.state().deadline, from(3), "whatever was late");
+        assert_eq!(lease.state().deadline, from(3), "however late replies were");
     }
 
     #[test]
@@ -464,7 +463,7 @@ mod tests {
         assert_eq!(lease.state().generation, first + 1);
     }
 
-    /// What is remembered is a matter of time, and not of how much is asked.
+    /// The amount remembered depends on time, not on the number of requests.
     #[test]
     fn a_busy_session_remembers_little() {
         let mut lease = lease(LeaseMode::Quorum);

@@ -1,4 +1,4 @@
-//! Requests that wait for a connection, or for their reply.
+//! Requests that wait for a connection or for their reply.
 
 use lockkeeper_wire::{AddWatchMode, OpCode, OpResult, Request, Response};
 
@@ -8,28 +8,28 @@ use crate::heartbeat::{Binding, Checked, HoldId};
 use crate::time::Instant;
 use crate::watches::{Removal, WatchId};
 
-/// Whose request it is.
+/// The origin of a request, which decides where the reply goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin<T> {
-    /// The caller's, who gets the answer.
+    /// The caller, which gets the reply.
     Caller(T),
-    /// A heartbeat, which proves these.
+    /// A heartbeat, which proves these holds.
     Heartbeat(Checked),
-    /// A look at the node of a hold, behind a heartbeat that was sent at that time.
-    Look(HoldId, Instant),
-    /// The last request of a cleanup, whose answer decides what is left to do.
+    /// A read of the node of a hold, behind a heartbeat that was sent at that time.
+    NodeRead(HoldId, Instant),
+    /// The last request of a cleanup, whose reply decides what remains to be done.
     Cleanup(PendingCleanup<T>),
     /// The deletion of a node and the creation of the one that replaces it, in one transaction.
     Replace(Box<Replacement<T>>),
-    /// The end of a watch.
+    /// The removal of a watch.
     Unwatch(Removal),
     /// The end of the session.
     Close,
-    /// Nobody waits for the answer.
+    /// The reply is ignored.
     Nobody,
 }
 
-/// The deletion of a node that is the next thing to write, unless a create replaces the node.
+/// A delete that is written next, unless a create replaces the node.
 #[derive(Clone, Debug)]
 pub(crate) struct StagedDelete<T> {
     pub(crate) xid: i32,
@@ -41,11 +41,11 @@ pub(crate) struct StagedDelete<T> {
 /// A node that replaces another one.
 #[derive(Clone, Debug)]
 pub(crate) struct Replacement<T> {
-    /// The deletion of the other one.
+    /// The delete of the replaced node.
     pub(crate) entry: PendingCleanup<T>,
-    /// Who gets the answer to the create.
+    /// The token of the create.
     pub(crate) token: T,
-    /// Whether the new node is an ephemeral one.
+    /// Whether the new node is ephemeral.
     pub(crate) ephemeral: bool,
     /// The length of its data.
     pub(crate) data_length: usize,
@@ -57,18 +57,18 @@ pub(crate) struct Queued<T> {
     pub(crate) request: Request,
     pub(crate) token: T,
     pub(crate) watch: Option<WatchId>,
-    /// The holds without which it must not be sent.
+    /// The holds that the request is bound to.
     pub(crate) bound: Vec<Binding>,
     /// When it was submitted.
     pub(crate) since: Instant,
 }
 
-/// A request without its reply.
+/// A request that has been sent and not answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent<T> {
     pub(crate) xid: i32,
     pub(crate) op: OpCode,
-    /// How much was written for it, in bytes.
+    /// The number of bytes written for it.
     pub(crate) len: usize,
     pub(crate) at: Instant,
     pub(crate) origin: Origin<T>,
@@ -76,12 +76,12 @@ pub(crate) struct Sent<T> {
 }
 
 impl<T> Sent<T> {
-    /// Whether the request may have had an effect, now that its reply will never come.
+    /// Whether the request may have had an effect, although its reply will never arrive.
     pub(crate) fn outcome(&self) -> Outcome {
         if self.op.is_write() { Outcome::Unknown } else { Outcome::NotApplied }
     }
 
-    /// Whether this answer shows that a quorum has committed something.
+    /// Whether this reply shows that a quorum has committed a transaction.
     pub(crate) fn proves_commit(&self, result: &Result<Response, RequestError>) -> bool {
         match result {
             Ok(Response::Multi(results)) => {
@@ -104,14 +104,14 @@ pub(crate) fn set_watch_flag(request: &mut Request, wanted: bool) {
     }
 }
 
-/// Has a request for a persistent watch leave a recursive one of the path as it is.
+/// Makes a request for a persistent watch keep an existing recursive watch of the path.
 pub(crate) fn keep_recursive(request: &mut Request) {
     if let Request::AddWatch(r) = request {
         r.mode = AddWatchMode::PersistentRecursive.code();
     }
 }
 
-/// The path that a watching request is about.
+/// The path of a request that sets a watch.
 pub(crate) fn watched_path(request: &Request) -> Option<&str> {
     match request {
         Request::Exists(r)

@@ -1,7 +1,7 @@
-//! Session: one client's session with a service, over as many connections as it takes.
+//! Session: one client's session with a service, across any number of connections.
 //!
-//! This file has the methods that the caller uses. The rest is in four parts: `handshake`,
-//! `messages` from the server, `sending`, and `ends` of connections and of the session.
+//! This file has the methods that the caller uses. The rest is in four modules: `handshake`, `messages` from
+//! the server, `sending`, and `ends` of connections and of the session.
 
 mod ends;
 mod handshake;
@@ -29,38 +29,38 @@ use crate::time::Instant;
 use crate::timing::Timing;
 use crate::watches::{Removal, WatchId, WatchKind, Watches};
 
-/// How a session stands with its servers.
+/// The state of the connection between a session and its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contact {
     /// A server has accepted the session.
     Connected,
-    /// No server has it now; requests wait.
+    /// No server serves it at the moment; requests wait.
     Disconnected,
-    /// None has had it for a whole session timeout. What waited has failed, and each further request waits
-    /// for a session timeout of its own.
+    /// No server has accepted it for a whole session timeout. All waiting requests have failed, and each new
+    /// request waits for a session timeout of its own.
     Unreachable,
-    /// It is closed for good.
+    /// The session is closed permanently.
     Closed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No transport.
+    /// There is no transport.
     Idle,
-    /// The handshake is on its way.
-    Handshaking { since: Instant, asks_for: AsksFor },
-    /// Requests flow.
+    /// The handshake has been sent.
+    Handshaking { since: Instant, requested: RequestedSession },
+    /// Requests can be sent.
     Connected,
-    /// Nothing will happen any more.
+    /// Final.
     Closed,
 }
 
-/// Which session a handshake asks for.
+/// The session that a handshake asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AsksFor {
-    /// The one that there is, or a new one if there is none.
-    Own,
-    /// A new one, although servers may have the one that there is.
+enum RequestedSession {
+    /// The current one, or a new one if there is none.
+    Current,
+    /// A new one, even though servers may still have the current one.
     New,
 }
 
@@ -71,60 +71,60 @@ struct Identity {
     timeout: Duration,
 }
 
-// Without the password, which gives control of the session.
+// The password is left out: it gives control of the session.
 lockkeeper_wire::impl_debug!(Identity, self => id: self.id, timeout: self.timeout);
 
 /// A client's session.
 ///
-/// `T` is what the caller passes with a request and gets back with the answer. One request is
-/// answered by exactly one [`Event::Reply`], always.
+/// `T` is a token that the caller passes with a request and gets back with the reply. Each request is
+/// answered by exactly one [`Event::Reply`].
 #[derive(Clone, Debug)]
 pub struct Session<T> {
     config: Config,
     phase: Phase,
-    /// The last moment at which a server had the session, or the session was made.
+    /// When a server last had the session, or when the session was created.
     contact_lost: Instant,
     unreachable: bool,
     closing: bool,
     identity: Identity,
     /// What the next handshake asks for.
-    asks_for: AsksFor,
+    requested: RequestedSession,
     last_zxid: Zxid,
-    /// What a server must have applied to be given a new session, if the caller wants that.
+    /// What a server must have applied before it may accept a new session, if the caller requires that.
     floor: Zxid,
     history: History,
     next_xid: i32,
     queued: VecDeque<Queued<T>>,
-    /// How long something may be without an answer when another request of the caller is sent.
+    /// The maximum age of an unanswered request while further requests of the caller are sent.
     busy_after: Duration,
-    /// What is left of the lease when the next heartbeat is due.
+    /// What remains of the lease when the next heartbeat is due.
     left_at_heartbeat: Duration,
-    /// How many requests have ever waited.
+    /// The number of requests that were ever queued.
     ever_queued: u64,
     in_flight: VecDeque<Sent<T>>,
-    /// How much of what is in flight was written, in bytes.
+    /// The number of bytes written for requests in flight.
     unanswered_bytes: usize,
     pings: VecDeque<Instant>,
     last_sent: Instant,
     last_received: Instant,
     lease: Lease,
     watches: Watches,
-    /// Whether the server can be asked to remove a persistent watch and no other; until it says no.
+    /// Whether the server can remove a persistent watch by itself; until it refuses.
     knows_persistent: bool,
     heartbeat: Heartbeat,
-    /// What is submitted is bound to these holds.
+    /// New requests are bound to these holds.
     bound: Vec<Binding>,
     cleanup: CleanupQueue<T>,
     output: BytesMut,
-    /// How much of the input is the rest of an answer that is too long, in bytes.
+    /// The number of input bytes that belong to a reply that is too long.
     to_skip: usize,
-    /// What comes next in `output`, unless a create replaces its node before.
+    /// The delete that is written to `output` next, unless a create replaces its node first.
     staged: Option<StagedDelete<T>>,
     events: VecDeque<Event<T>>,
 }
 
 impl<T> Session<T> {
-    /// A session that no server knows yet.
+    /// Starts without a session on the servers.
     pub fn new(config: Config, now: Instant) -> Self {
         let identity = Identity::none(config.session_timeout);
         let timing = Timing::of(&config, config.session_timeout);
@@ -137,7 +137,7 @@ impl<T> Session<T> {
             unreachable: false,
             closing: false,
             identity,
-            asks_for: AsksFor::Own,
+            requested: RequestedSession::Current,
             last_zxid: Zxid(0),
             floor: Zxid(0),
             history: History::default(),
@@ -163,7 +163,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// A session that servers know already, from another process or an earlier one.
+    /// Resumes a session that the servers know, from another process or an earlier client.
     pub fn resuming(config: Config, id: SessionId, password: Bytes, now: Instant) -> Self {
         let mut session = Self::new(config, now);
         (session.identity.id, session.identity.password) = (id, password);
@@ -171,9 +171,9 @@ impl<T> Session<T> {
         session
     }
 
-    // ----- what the caller asks ---------------------------------------------------------------
+    // ----- state ------------------------------------------------------------------------------
 
-    /// How the session stands with its servers.
+    /// The state of the connection to the servers.
     pub fn contact(&self) -> Contact {
         match self.phase {
             Phase::Connected => Contact::Connected,
@@ -183,79 +183,75 @@ impl<T> Session<T> {
         }
     }
 
-    /// Whether its end was asked for, or it has ended for good: every request is refused.
+    /// Whether it is closing or closed. Every request is refused then.
     pub fn is_closing(&self) -> bool {
         self.closing || self.phase == Phase::Closed
     }
 
-    /// The session's identity; [`SessionId::NONE`] before the first connection and after an
-    /// expiry.
+    /// The session id; [`SessionId::NONE`] before the first connection and after an expiry.
     pub fn id(&self) -> SessionId {
         self.identity.id
     }
 
-    /// The last transaction that a server of this session is known to have applied; 0 before the
-    /// first answer.
+    /// The last transaction that a server of this session is known to have applied; 0 before the first reply.
     pub fn last_zxid(&self) -> Zxid {
         self.last_zxid
     }
 
-    /// The last transaction that this session or an earlier one has seen, since servers were
-    /// [found to be behind](Event::Rewound) what was seen before.
+    /// The newest transaction that this session or an earlier one has seen, since servers were last [found to
+    /// be behind](Event::Rewound).
     pub fn newest_zxid(&self) -> Zxid {
         self.last_zxid.max(self.history.seen())
     }
 
-    /// What proves to a server that the session is one's own. It is secret.
+    /// The password that authorizes a client to resume the session. Secret.
     pub fn password(&self) -> &Bytes {
         &self.identity.password
     }
 
-    /// When the present server was last heard of, or else the last one.
+    /// When the current or the last server last sent something.
     pub fn last_received(&self) -> Instant {
         self.last_received
     }
 
-    /// The negotiated session timeout, or the wished one before the first connection.
+    /// The negotiated session timeout, or the requested one before the first connection.
     pub fn timeout(&self) -> Duration {
         self.identity.timeout
     }
 
-    /// Until when no server can have expired the session.
+    /// The lease: the time until which no server can have expired the session.
     pub fn lease(&self) -> LeaseState {
         self.lease.state()
     }
 
-    /// From when on a committed write shows that the session lives for `left` more at the time when it is
-    /// sent. `None` if nothing that was heard so far could show that; then a request has to be answered
-    /// first.
+    /// The time from which a committed write shows that the session lives for `left` more, counted from when
+    /// the write is sent. `None` if no reply so far could show that; another request must be answered first.
     pub fn proves_from(&self, left: Duration, now: Instant) -> Option<Instant> {
         self.lease.proves_from(left, now)
     }
 
-    /// How the session timeout is divided, as it is now.
+    /// The division of the current session timeout.
     pub fn timing(&self) -> Timing {
         self.lease.timing()
     }
 
-    /// What the caller decided.
+    /// The options of the session.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    // ----- what the caller wants --------------------------------------------------------------
+    // ----- requests ---------------------------------------------------------------------------
 
-    /// Sends a request, or queues it until a server can be reached; for a session timeout at most. So an
-    /// attempt costs a session timeout while no server can be reached, however often a program repeats it.
-    /// A request also waits while much is without an answer, or something is for long, so that
-    /// heartbeats and pings never stand behind all that a program has to do.
+    /// Sends a request, or queues it until a server is reachable, for at most a session timeout. While no
+    /// server is reachable, each attempt takes a session timeout, however often a program repeats it. A
+    /// request also waits while many bytes are unanswered or one request has been unanswered for long, so
+    /// that heartbeats and pings do not queue behind the whole workload of a program.
     pub fn submit(&mut self, now: Instant, request: Request, token: T) {
         let bound = self.bound.clone();
         self.submit_request(now, Queued { request, token, watch: None, bound, since: now });
     }
 
-    /// Submits a request as [`Session::submit`] does, and copies a borrowed one only if it has to
-    /// wait.
+    /// Like [`Session::submit`]. A borrowed request is copied only if it has to wait.
     pub fn submit_borrowed(&mut self, now: Instant, request: impl Outgoing, token: T) {
         let is_free = self.bound.is_empty() && !self.closing;
         if self.phase == Phase::Connected && is_free && !self.must_wait(now) {
@@ -264,15 +260,15 @@ impl<T> Session<T> {
         self.submit(now, request.into_request(), token);
     }
 
-    /// Submits a create that replaces a node beside the new one: the deletion of that node and the
-    /// create are one transaction, for which a server syncs once.
+    /// Submits a create that replaces a sibling of the new node. The delete of the sibling and the create are
+    /// one transaction, which a server syncs to disk once.
     ///
-    /// The node that is replaced is the one of the last cleanup, a [`Cleanup::Node`], if that has not
-    /// been transmitted and nothing was submitted since. If there is none, the create is submitted
-    /// alone. If the server refuses the transaction, the deletion is sent again by itself, and the
-    /// create fails with its own error or with [`RequestError::Undone`].
+    /// The replaced node is that of the last cleanup, a [`Cleanup::Node`], if that has not been transmitted
+    /// and no other request was submitted since. If there is no such cleanup, the create is submitted by
+    /// itself. If the server refuses the transaction, the delete is sent again by itself, and the create
+    /// fails with its own error or with [`RequestError::Undone`].
     ///
-    /// Returns whether the node that is replaced is the one at the path `old`.
+    /// Returns whether the replaced node has the path `old`.
     pub fn replace(
         &mut self,
         now: Instant,
@@ -288,8 +284,8 @@ impl<T> Session<T> {
         self.replace_staged(now, old, create.into_request(), token)
     }
 
-    /// The same for a request that sets a watch. The watch exists when the request has been
-    /// answered without an error (a missing node is none if `kind` is [`WatchKind::Exists`]).
+    /// Submits a request that sets a watch. The watch exists once the request has been answered without an
+    /// error. (A missing node does not count as an error if `kind` is [`WatchKind::Exists`].)
     pub fn submit_watching(
         &mut self,
         now: Instant,
@@ -304,7 +300,7 @@ impl<T> Session<T> {
         id
     }
 
-    /// Forgets a watch, and has the server forget it if nobody else on this session needs it.
+    /// Removes a watch. The server is asked to remove it too, if no other watch of this session shares it.
     pub fn unwatch(&mut self, now: Instant, id: WatchId) {
         let removals = self.watches.remove(id);
         self.remove_watches(now, removals);
@@ -320,7 +316,7 @@ impl<T> Session<T> {
             let path = removal.path.clone();
             let request = RemoveWatchesRequest { path, kind: kind.code() };
 
-            // Every server knows `Any`, so nothing follows from its answer.
+            // Every server knows `Any`, so its reply does not show what the server supports.
             let origin = match kind {
                 WatcherKind::Any => Origin::Nobody,
                 _ => Origin::Unwatch(removal),
@@ -329,7 +325,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// The kind to name to the server, which may not know those of persistent watches.
+    /// The kind to send to the server, which may not know the kinds of persistent watches.
     fn kind_to_remove(&self, kind: WatcherKind) -> WatcherKind {
         match kind {
             WatcherKind::Persistent | WatcherKind::PersistentRecursive
@@ -341,11 +337,10 @@ impl<T> Session<T> {
         }
     }
 
-    /// Begins to prove that the node exists and the session lives, with committed writes. The
-    /// first one is due when the lease needs it, however long ago it was proven last, and a renewal
-    /// interval from now at the latest, since it may find the node gone. A node whose name is used again
-    /// is looked at behind each of them. Under [`LeaseMode::Direct`] nothing is sent: pings prove the
-    /// session.
+    /// Starts to prove with committed writes that the node exists and the session is alive. The first proof
+    /// is due when the lease needs one, and at the latest a renewal interval from now, since it may find the
+    /// node missing. A node with a reused name is also read after each proof. Under [`LeaseMode::Direct`] no
+    /// heartbeats are sent: pings prove the session.
     pub fn hold(&mut self, now: Instant, path: ZnodePath, name: NameUse) -> HoldId {
         let lease = self.lease.state();
         let needed = lease.deadline.map(|deadline| deadline.saturating_sub(self.left_at_heartbeat));
@@ -355,13 +350,13 @@ impl<T> Session<T> {
         self.heartbeat.hold(path, name, lease.generation, due)
     }
 
-    /// Makes a hold outlast the lease's deadline: it is in jeopardy then, and goes on when its node is
-    /// proven to be the one that the transaction `czxid` created, for this session. See
-    /// [`HoldProof`]. Returns whether the hold may: not if a deadline has passed already, or the node
-    /// is gone. Costs nothing until a deadline passes; then each heartbeat, also under
-    /// [`LeaseMode::Direct`], is followed by a look at the node until it is proven.
+    /// Makes a hold outlast the lease's deadline. It is then in jeopardy, and continues when its node is
+    /// proven to be the one that the transaction `czxid` created, for this session. See [`HoldProof`].
+    /// Returns `false` if a deadline has already passed or the node is gone. Costs nothing until a deadline
+    /// passes; then each heartbeat, also under [`LeaseMode::Direct`], is followed by a read of the node until
+    /// the node is proven.
     pub fn ride_out(&mut self, now: Instant, id: HoldId, czxid: Zxid) -> bool {
-        let may = self.is_believed(now, id);
+        let may = self.is_proven(now, id);
         if may {
             self.heartbeat.ride_out(id, Some(czxid));
         }
@@ -373,40 +368,38 @@ impl<T> Session<T> {
         self.heartbeat.ride_out(id, None);
     }
 
-    /// How a hold stands with the lease; `None` if it is over, or its node was found missing.
+    /// The state of a hold; `None` if it has ended or its node is missing.
     pub fn proof(&self, id: HoldId) -> Option<HoldProof> {
         self.heartbeat.proof(id)
     }
 
-    /// Whether the node of a hold is known to be there: it was proven in the lease as it is, whose
-    /// deadline has not passed.
-    pub fn is_believed(&self, now: Instant, id: HoldId) -> bool {
+    /// Whether the node of a hold is known to exist: it was proven in the current generation of the lease,
+    /// and the deadline has not passed.
+    pub fn is_proven(&self, now: Instant, id: HoldId) -> bool {
         let proof = self.heartbeat.proof(id);
         proof.is_some_and(|proof| self.lease.state().covers(proof, now))
     }
 
-    /// What binds requests to a hold and its present holder; `None` if the hold is over.
+    /// The binding to a hold and its present holder; `None` if the hold has ended.
     pub fn binding(&self, id: HoldId) -> Option<Binding> {
         self.heartbeat.binding(id)
     }
 
-    /// Hands the node of a hold on to another holder. The hold stays proven, and what is bound to the
-    /// holder before is not sent any more.
-    pub fn hand_on(&mut self, id: HoldId) -> Option<Binding> {
-        self.heartbeat.hand_on(id);
+    /// Transfers the node of a hold to another holder. The hold stays proven, and requests bound to the
+    /// previous holder are no longer sent.
+    pub fn hand_over(&mut self, id: HoldId) -> Option<Binding> {
+        self.heartbeat.hand_over(id);
         self.binding(id)
     }
 
-    /// Binds what is submitted from now on to some holds: a request that is bound is sent only while
-    /// all of them [are believed in](Session::is_believed) and have the same holders, and else refused
-    /// with [`RequestError::NotHeld`](crate::RequestError::NotHeld), also if it had to wait for a
-    /// connection.
+    /// Binds requests submitted from now on to holds. A bound request is sent only while all of these holds
+    /// [are proven](Session::is_proven) and have the same holders; otherwise it fails with
+    /// [`RequestError::NotHeld`](crate::RequestError::NotHeld), also after it has waited for a connection.
     pub fn bind(&mut self, holds: Vec<Binding>) {
         self.bound = holds;
     }
 
-    /// Ends a hold whose node a server has told this client to be missing, in an answer to another request
-    /// than a heartbeat.
+    /// Ends a hold because the reply to a request other than a heartbeat showed that its node is missing.
     pub fn found_missing(&mut self, id: HoldId) {
         if self.heartbeat.proof(id).is_some() {
             self.heartbeat.release(id);
@@ -419,8 +412,8 @@ impl<T> Session<T> {
         self.heartbeat.release(id);
     }
 
-    /// Deletes something before the session ends, over as many connections as it takes. The
-    /// `notify` token is answered when it is certain, or when no server can be reached; then it goes on.
+    /// Deletes a node before the session ends, over any number of connections. The `notify` token is answered
+    /// when the delete is certain, or when no server is reachable; in the latter case the cleanup continues.
     pub fn clean_up(&mut self, now: Instant, target: Cleanup, notify: Option<T>) {
         let mut entry = PendingCleanup { target, notify, after: self.ever_queued };
         if self.phase == Phase::Closed {
@@ -435,7 +428,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// Shows credentials to this and every later server, once each.
+    /// Sends credentials to this and every later server, once each.
     pub fn authenticate(&mut self, now: Instant, credentials: Credentials) {
         if self.config.credentials.contains(&credentials) {
             return;
@@ -446,26 +439,26 @@ impl<T> Session<T> {
         self.config.credentials.push(credentials);
     }
 
-    /// Ends the session: first what has been submitted and what must be cleaned up, then the
-    /// session itself, then [`Event::Closed`].
+    /// Ends the session: completes submitted requests and cleanups, then ends the session on the server, then
+    /// emits [`Event::Closed`].
     pub fn close(&mut self, now: Instant) {
         self.closing = true;
         self.advance_close(now);
     }
 
-    // ----- what happened ----------------------------------------------------------------------
+    // ----- input ------------------------------------------------------------------------------
 
-    /// A transport to a server is there. The handshake is the first thing to transmit.
+    /// A transport to a server is connected. The handshake is the first thing to transmit.
     pub fn handle_connected(&mut self, now: Instant) {
         if self.phase == Phase::Closed {
             return;
         }
 
-        let asks_for = std::mem::replace(&mut self.asks_for, AsksFor::Own);
+        let requested = std::mem::replace(&mut self.requested, RequestedSession::Current);
         let new = Identity::none(self.config.session_timeout);
-        let (identity, last_zxid_seen) = match asks_for {
-            AsksFor::Own => (&self.identity, self.last_zxid.max(self.floor)),
-            AsksFor::New => (&new, Zxid(0)),
+        let (identity, last_zxid_seen) = match requested {
+            RequestedSession::Current => (&self.identity, self.last_zxid.max(self.floor)),
+            RequestedSession::New => (&new, Zxid(0)),
         };
         let request = ConnectRequest {
             protocol_version: 0,
@@ -479,16 +472,15 @@ impl<T> Session<T> {
         self.output.clear();
         self.to_skip = 0;
         write_frame(&mut self.output, |out| request.encode(out));
-        self.phase = Phase::Handshaking { since: now, asks_for };
+        self.phase = Phase::Handshaking { since: now, requested };
         (self.last_sent, self.last_received) = (now, now);
     }
 
-    /// Bytes came from the server. Whole frames are taken from the front of `input`; the rest must
-    /// be there again, with what follows, at the next call. A new transport begins with an empty
-    /// buffer.
+    /// Bytes arrived from the server. Whole frames are taken from the front of `input`. The next call must
+    /// pass the rest again, followed by new bytes. A new transport starts with an empty buffer.
     ///
     /// # Errors
-    /// Why the caller must close the transport and call [`Session::handle_disconnected`].
+    /// The reason for which the caller must close the transport and call [`Session::handle_disconnected`].
     pub fn handle_input(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Disconnect> {
         loop {
             self.skip(now, input);
@@ -503,8 +495,8 @@ impl<T> Session<T> {
 
             self.last_received = now;
             match self.phase {
-                Phase::Handshaking { since, asks_for } => {
-                    self.handle_handshake(now, (since, asks_for), frame)?;
+                Phase::Handshaking { since, requested } => {
+                    self.handle_handshake(now, (since, requested), frame)?;
                 }
                 Phase::Connected => self.handle_message(now, frame)?,
                 Phase::Idle | Phase::Closed => {}
@@ -512,7 +504,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// The transport is gone.
+    /// The transport is closed.
     pub fn handle_disconnected(&mut self, now: Instant) {
         let was_connected = self.phase == Phase::Connected;
         if self.phase == Phase::Closed {
@@ -536,9 +528,8 @@ impl<T> Session<T> {
         self.advance_close(now);
     }
 
-    /// The caller moves the session on no more. What has no answer fails, and so does whatever is
-    /// submitted from now on. Servers that know the session end it when they have not heard of it for its
-    /// timeout.
+    /// The caller stops driving the session. Requests in flight and all later requests fail. Servers that
+    /// know the session expire it after its timeout.
     pub fn abandon(&mut self, now: Instant) {
         self.handle_disconnected(now);
         if self.phase != Phase::Closed {
@@ -546,17 +537,17 @@ impl<T> Session<T> {
         }
     }
 
-    /// The transport is gone: the server closed it in the place of an answer to the handshake. A server
-    /// that is behind the session does so. It will never take the session, and while none does, the
-    /// session ends at the others. A server without a quorum does so, too, with every session; when it
-    /// has one again, its leader gives each session its whole timeout.
+    /// The server closed the transport instead of answering the handshake. A server that is behind the
+    /// session does so. It will never accept the session, and while no server does, the session expires on
+    /// the others. A server without a quorum also does so, for every session; when the ensemble has a quorum
+    /// again, the leader gives each session its whole timeout.
     ///
-    /// So when servers have refused the session for longer than it can last, some of the next handshakes
-    /// ask for a new one. A server that is behind gives that, and the session is over. Should it live
-    /// on after all, then only until the servers expire it: nobody is told of it again, and no lease
-    /// of it goes on. One without a quorum refuses that as well, and nothing ends.
+    /// So when servers have refused the session for longer than it can last, some of the next handshakes ask
+    /// for a new session. A server that is behind grants one, and the old session has ended. If the old
+    /// session is still alive somewhere, the servers expire it: it is never resumed, and its lease does not
+    /// continue. A server without a quorum refuses the new session too, and nothing changes.
     pub fn handle_refused(&mut self, now: Instant) {
-        // Read first: the disconnect changes the phase.
+        // Evaluated first: the disconnect changes the phase.
         let is_refused = matches!(self.phase, Phase::Handshaking { .. });
         self.handle_disconnected(now);
 
@@ -576,17 +567,17 @@ impl<T> Session<T> {
                 self.expire(now);
                 self.advance_close(now);
             }
-            true if refused.asks_anew => self.asks_for = AsksFor::New,
+            true if refused.asks_anew => self.requested = RequestedSession::New,
             true => {}
-            // All servers are behind, so there is none that a caller could wait for.
+            // All servers are behind, so waiting for one that is not is useless.
             false => self.floor = Zxid(0),
         }
     }
 
-    /// The time that [`Session::poll_timeout`] named has come.
+    /// The time returned by [`Session::poll_timeout`] has come.
     ///
     /// # Errors
-    /// Why the caller must close the transport and call [`Session::handle_disconnected`].
+    /// The reason for which the caller must close the transport and call [`Session::handle_disconnected`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Disconnect> {
         let timing = self.timing();
         match self.phase {
@@ -623,9 +614,9 @@ impl<T> Session<T> {
         }
     }
 
-    // ----- what came of it --------------------------------------------------------------------
+    // ----- output -----------------------------------------------------------------------------
 
-    /// Takes the bytes to transmit, if there are any.
+    /// Takes the bytes to transmit, if any.
     pub fn poll_transmit(&mut self) -> Option<BytesMut> {
         self.write_staged();
         (!self.output.is_empty()).then(|| self.output.split())
@@ -636,7 +627,7 @@ impl<T> Session<T> {
         self.events.pop_front()
     }
 
-    /// When [`Session::handle_timeout`] is to be called, if nothing happens before.
+    /// When to call [`Session::handle_timeout`], unless another event comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timing = self.timing();
         let contact = self.next_failure();
@@ -655,10 +646,10 @@ impl<T> Session<T> {
         }
     }
 
-    /// Makes the caller leave a server over which what is held cannot be proven before the lease ends.
+    /// Makes the caller leave a server over which the holds cannot be proven before the lease ends.
     ///
     /// # Errors
-    /// If it is to be left.
+    /// If the server must be left.
     fn leave_if_out_of_reach(&self, now: Instant) -> Result<(), Disconnect> {
         let is_needed = self.phase == Phase::Connected && self.heartbeat.due().is_some();
         match is_needed && self.lease.is_out_of_reach(now) {
@@ -667,7 +658,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// Since when the server has been silent although it has something to answer.
+    /// Since when the server has been silent although a request is unanswered.
     fn unanswered_since(&self) -> Option<Instant> {
         let request = self.in_flight.front().map(|sent| sent.at);
         let oldest = earliest([request, self.pings.front().copied()])?;

@@ -1,4 +1,4 @@
-//! The session against a scripted server: bytes in, bytes out, time passed by hand.
+//! The session with a scripted server: bytes in, bytes out, and manual time.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ mod watches;
 const TIMEOUT: Duration = Duration::from_secs(12);
 const PASSWORD: Bytes = Bytes::from_static(b"0123456789abcdef");
 
-/// A node that is held, and the transaction that created it.
+/// A held node, and the transaction that created it.
 const NODE: &str = "/locks/a-0001";
 const CZXID: Zxid = Zxid(40);
 
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// A world whose session is connected, with the events of that taken.
+    /// A connected session; the events so far have been taken.
     fn connected() -> Self {
         Self::connected_with(config(LeaseMode::Quorum))
     }
@@ -69,7 +69,7 @@ impl World {
         world
     }
 
-    /// A world with a hold that heartbeats prove.
+    /// A session with a hold that heartbeats prove.
     fn holding() -> Self {
         let mut world = Self::connected();
         world.hold("/held");
@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// A world in which a create and a read are on their way, as 1 and 2.
+    /// A session with a create and a read in flight, with the tokens 1 and 2.
     fn asking() -> Self {
         let mut world = Self::connected();
         world.submit(create("/a"), 1);
@@ -85,7 +85,7 @@ impl World {
         world
     }
 
-    /// A world whose client takes frames of a thousand bytes at most.
+    /// A client that accepts frames of at most a thousand bytes.
     fn with_short_frames() -> Self {
         Self::connected_with(Config { max_frame: 1_000, ..config(LeaseMode::Quorum) })
     }
@@ -96,7 +96,7 @@ impl World {
         request
     }
 
-    /// Connects, and takes the handshake, which has no answer yet.
+    /// Connects, and takes the handshake request, which is not answered yet.
     fn shake(&mut self) -> ConnectRequest {
         self.session.handle_connected(self.now);
         self.transmit();
@@ -130,13 +130,13 @@ impl World {
         self.session.handle_disconnected(self.now);
     }
 
-    /// Loses the connection, and has the session taken up by another server.
+    /// Loses the connection, and resumes the session on another server.
     fn reconnect(&mut self) {
         self.lose_connection();
         self.connect(7);
     }
 
-    /// Connects to a server that says that the session is over.
+    /// Connects to a server that reports the session as expired.
     fn expire(&mut self) {
         self.shake();
         assert_eq!(self.answer_handshake(0), Err(Disconnect::SessionExpired));
@@ -153,7 +153,7 @@ impl World {
         self.session.handle_input(self.now, &mut self.to_client)
     }
 
-    /// What the client has sent and the server not yet seen.
+    /// The requests that the client has sent and the server has not processed.
     fn requests(&mut self) -> Vec<(i32, Request)> {
         self.transmit();
         let mut requests = Vec::new();
@@ -171,7 +171,7 @@ impl World {
         requests.remove(0)
     }
 
-    /// Takes the only request that was sent, and answers it.
+    /// Takes the only request, and answers it.
     fn answer(&mut self, result: Result<Response, ErrorCode>) -> Request {
         let (xid, request) = self.request();
         self.reply(xid, result).unwrap();
@@ -182,7 +182,7 @@ impl World {
         self.reply_at(xid, 50, result)
     }
 
-    /// The same, of a server that has applied so much.
+    /// Like [`reply`](Self::reply), from a server that has applied this transaction.
     fn reply_at(
         &mut self,
         xid: i32,
@@ -199,7 +199,7 @@ impl World {
         self.deliver()
     }
 
-    /// The beginning of an answer that is so long.
+    /// The beginning of a reply with this length.
     fn begin_reply(&mut self, xid: i32, len: i32) {
         self.to_client.extend_from_slice(&len.to_be_bytes());
         ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut self.to_client);
@@ -224,7 +224,7 @@ impl World {
         self.session.handle_timeout(self.now)
     }
 
-    /// Lets time pass on a healthy connection, where pings and heartbeats are answered at once.
+    /// Advances the time on a healthy connection, where pings and heartbeats are answered at once.
     fn idle(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -264,12 +264,12 @@ impl World {
         self.session.clean_up(self.now, target, notify);
     }
 
-    /// Has a node deleted, whatever happens.
+    /// Starts a cleanup that deletes this node.
     fn clean_up_node(&mut self, node: &str, notify: Option<u32>) {
         self.clean_up(Cleanup::Node(path(node)), notify);
     }
 
-    /// Has the nodes deleted whose names begin so.
+    /// Starts a cleanup that deletes the nodes with this prefix.
     fn clean_up_prefix(&mut self, parent: &str, prefix: &str, notify: Option<u32>) {
         self.clean_up(Cleanup::ByPrefix { parent: path(parent), prefix: prefix.into() }, notify);
     }
@@ -278,7 +278,7 @@ impl World {
         self.session.hold(self.now, path(node), NameUse::Once)
     }
 
-    /// No server is there until the deadline has passed, and then one is that knows the session.
+    /// No server is reachable until the deadline has passed; then one resumes the session.
     fn outage(&mut self) {
         self.lose_connection();
         let deadline = self.deadline().expect("proven");
@@ -287,7 +287,7 @@ impl World {
         self.events();
     }
 
-    /// The check and the look behind it that prove a hold of `NODE`, and are due now.
+    /// The check and the read behind it that prove a hold of `NODE`. Both must be due.
     fn proof(&mut self) -> (i32, i32) {
         self.pass(Duration::ZERO).unwrap();
         let requests = self.requests();
@@ -298,7 +298,7 @@ impl World {
         (*check, *look)
     }
 
-    /// Answers both, by a server that has applied so much.
+    /// Answers both, from a server that has applied this transaction.
     fn answer_proof(
         &mut self,
         zxid: i64,
@@ -310,17 +310,17 @@ impl World {
         self.reply_at(look_xid, zxid, look).unwrap();
     }
 
-    /// Binds what is submitted from now on to a hold.
+    /// Binds requests submitted from now on to a hold.
     fn bind(&mut self, id: HoldId) {
         let bound = self.session.binding(id).expect("it is held");
         self.session.bind(vec![bound]);
     }
 
-    fn is_believed(&self, id: HoldId) -> bool {
-        self.session.is_believed(self.now, id)
+    fn is_proven(&self, id: HoldId) -> bool {
+        self.session.is_proven(self.now, id)
     }
 
-    /// Asks for the data of a node, with a watch.
+    /// Reads the data of a node, with a watch.
     fn watch_data(&mut self, node: &str, token: u32) -> WatchId {
         self.session.submit_watching(self.now, get_data(node), WatchKind::Data, token)
     }
@@ -343,7 +343,7 @@ fn exists(path: &str) -> Request {
     Request::Exists(PathWatchRequest { path: path.into(), watch: false })
 }
 
-/// A create with so much data.
+/// A create with this much data.
 fn large(path: String, bytes: usize) -> Request {
     let data = Bytes::from(vec![0; bytes]).into();
     Request::Create(CreateRequest { path, data, acl: vec![].into(), flags: 0 })
@@ -361,12 +361,12 @@ fn created() -> Result<Response, ErrorCode> {
     Ok(Response::Created { path: "/a".into(), stat: Stat::default() })
 }
 
-/// What a look at a node is answered with.
+/// The reply to a read of a node.
 fn stat(czxid: Zxid, owner: i64) -> Result<Response, ErrorCode> {
     Ok(Response::Stat(Stat { czxid, ephemeral_owner: SessionId(owner), ..Stat::default() }))
 }
 
-/// What a heartbeat is answered with.
+/// The reply to a heartbeat.
 fn checked(nodes: usize) -> Result<Response, ErrorCode> {
     Ok(Response::Multi(vec![OpResult::Check; nodes]))
 }
@@ -379,7 +379,7 @@ fn data() -> Result<Response, ErrorCode> {
     Ok(Response::Data { data: Bytes::new().into(), stat: Stat::default() })
 }
 
-/// A create that is written from where its parts are.
+/// A create with borrowed parts.
 fn borrowed() -> Create<'static> {
     static NOTHING: Bytes = Bytes::new();
     Create { path: "/b", data: &NOTHING, mode: CreateMode::Persistent, acl: None }

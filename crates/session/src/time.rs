@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A reading of the caller's clock: the time since some start that the caller chose.
+/// A reading of the caller's clock: the time since a start that the caller chose.
 ///
-/// The clock must be monotonic and, for leases to be exact, count the time in which the machine is
-/// suspended (`CLOCK_BOOTTIME`). Wall time will not do.
+/// The clock must be monotonic. For exact leases it must also count the time during which the machine is
+/// suspended (`CLOCK_BOOTTIME`). Wall-clock time is not suitable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 

@@ -1,4 +1,4 @@
-//! How a session timeout is divided: the one place that decides it.
+//! How a session timeout is divided. All shares are defined here.
 //!
 //! ```text
 //!   <---------------------------- session timeout T ---------------------------->
@@ -10,26 +10,26 @@
 //!   the leader touches it         a proof is sent                 deadline   expiry
 //! ```
 //!
-//! A committed write proves that its leader has heard of the session not much more than a relay
-//! before. While a lock is held, the next proof is sent one renewal later, so that much is always
-//! left when an outage begins; slow answers take their share, and after an outage the client must
-//! come back and prove itself before the deadline.
+//! A committed write proves that its leader has heard of the session not much more than a relay delay
+//! earlier. While a lock is held, the next proof is sent one renewal interval later. So what remains after
+//! that interval is available when an outage begins; slow replies use a part of it, and after an outage the
+//! client must reconnect and prove itself before the deadline.
 //!
-//! All code that needs a share of the timeout asks here: the session for its pings and heartbeats, the
-//! driver for its patience, a grant for what it needs, and `lockkeeper run` for the time in which it
-//! can end a command. The reasons and the table are in `docs/decisions/0013-timing.md`.
+//! All code that needs a share of the timeout asks here: the session for its pings and heartbeats, the driver
+//! for its time limits, a grant for what it needs, and `lockkeeper run` for the time in which it can end a
+//! command. For the reasons and the table see `docs/decisions/0013-timing.md`.
 
 use std::time::Duration;
 
 use crate::config::{Config, LeaseMode};
 
-/// The shortest time between two heartbeats, unless the session timeout is very short.
+/// The minimum time between two heartbeats, unless the session timeout is very short.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// A server that makes no session within this is passed over for the next one.
+/// The maximum time for the handshake of a new session before the next server is tried.
 const LONGEST_NEW_SESSION: Duration = Duration::from_secs(4);
 
-/// The longest time between two attempts to connect.
+/// The maximum time between two connection attempts.
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The parts of a session timeout.
@@ -51,8 +51,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The parts of a session timeout that the servers granted, with the default clock drift.
-    /// `server_tick`: the servers' `tickTime`.
+    /// Divides a session timeout that the servers granted, with the default clock drift. `server_tick`: the
+    /// servers' `tickTime`.
     pub fn new(mode: LeaseMode, timeout: Duration, server_tick: Duration) -> Self {
         let clock_drift_divisor = Config::default().clock_drift_divisor;
         Self { mode, timeout, server_tick, clock_drift_divisor }
@@ -63,35 +63,33 @@ impl Timing {
         Self { mode, timeout, server_tick, clock_drift_divisor }
     }
 
-    /// The same for another session timeout.
+    /// Divides another session timeout with the same parameters.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// The session timeout that is divided.
+    /// The session timeout.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    // ----- what is certain --------------------------------------------------------------------
+    // ----- guarantees -------------------------------------------------------------------------
 
-    /// For how long a session certainly lives after a moment at which its leader had it touched:
-    /// the timeout less the drift of the clocks.
+    /// How long a session certainly lives after its leader has touched it: the timeout minus the clock drift.
     pub fn life_after_touch(&self) -> Duration {
         self.timeout - self.timeout / self.clock_drift_divisor.max(1)
     }
 
-    /// How long a follower may take to tell its leader that it has heard of a session: half a tick.
+    /// The relay delay: how long a follower may take to report a session to its leader. Half a tick.
     pub fn relay(&self) -> Duration {
         self.server_tick / 2
     }
 
-    /// For how long a proof of life makes a lease last on servers that answer promptly.
+    /// How long a proof extends the lease on servers that reply promptly.
     ///
-    /// Under [`LeaseMode::Direct`], the timeout less the drift of the clocks. Under
-    /// [`LeaseMode::Quorum`] less by the relay, and by the age of what was answered last: a
-    /// committed write proves that the leader had heard of that. Slower answers make it shorter by
-    /// what they take; see [`Timing::always_left`].
+    /// Under [`LeaseMode::Direct`], the timeout minus the clock drift. Under [`LeaseMode::Quorum`] it is
+    /// shorter by the relay delay and by the age of the latest reply, which a committed write proves to have
+    /// reached the leader. Slow replies shorten it by the time that they take; see [`Timing::always_left`].
     pub fn lease(&self) -> Duration {
         match self.mode {
             LeaseMode::Direct => self.life_after_touch(),
@@ -101,28 +99,29 @@ impl Timing {
         }
     }
 
-    /// After what time a session is over, on servers that were there and did not hear of it. They round
-    /// its end up to a tick, may hear of the client a relay late, and each clock may be off.
+    /// The time after which a session has certainly expired on servers that were running and did not hear of
+    /// it. They round its end up to a tick, may hear of the client a relay delay late, and each clock may
+    /// drift.
     pub fn certainly_over(&self) -> Duration {
         let drift = self.timeout / self.clock_drift_divisor.max(1);
         self.timeout + 2 * drift + 2 * self.server_tick
     }
 
-    // ----- what the client does ---------------------------------------------------------------
+    // ----- limits of the client ---------------------------------------------------------------
 
     /// How long a client is silent before it sends a ping.
     pub fn ping_interval(&self) -> Duration {
         self.timeout / 16
     }
 
-    /// How long ago the newest message with a prompt answer was sent, at most: a ping interval, and
-    /// what timers and answers take.
+    /// The maximum age of the latest message with a prompt reply: a ping interval, plus an allowance for
+    /// timers and replies.
     pub fn newest_answer(&self) -> Duration {
         self.timeout / 10
     }
 
-    /// The longest time between two proofs of life while something is held: heartbeats under
-    /// [`LeaseMode::Quorum`], pings under [`LeaseMode::Direct`].
+    /// The maximum time between two proofs while nodes are held: heartbeats under [`LeaseMode::Quorum`],
+    /// pings under [`LeaseMode::Direct`].
     pub fn renewal_interval(&self) -> Duration {
         match self.mode {
             LeaseMode::Direct => self.ping_interval(),
@@ -130,69 +129,69 @@ impl Timing {
         }
     }
 
-    /// For how long a server may leave something unanswered and be silent, before another one is
-    /// tried; a server that is tried has as long for the handshake of a session that is there. An
-    /// answer that takes longer, while others come, casts doubt on the lease.
+    /// How long a server may stay silent with a request unanswered before another server is tried, and how
+    /// long it may take for the handshake that resumes a session. A reply that takes longer while others
+    /// arrive casts doubt on the lease.
     pub fn silence_limit(&self) -> Duration {
         self.timeout / 4
     }
 
-    /// How long a server has for the handshake of a new session. Its timeout is only wished for yet,
-    /// and may be hours: another server may well be ready meanwhile.
+    /// How long a server may take for the handshake of a new session. The requested session timeout may be
+    /// hours, and another server may be ready sooner.
     pub fn new_session_limit(&self) -> Duration {
         self.silence_limit().min(LONGEST_NEW_SESSION)
     }
 
-    /// How long one attempt to open a connection may take.
+    /// How long one connection attempt may take.
     pub fn connect_limit(&self) -> Duration {
         self.timeout / 3
     }
 
-    /// How long one attempt to open a connection stays the only one, and how long the pause is
-    /// before servers that were all tried are tried again.
+    /// How long a connection attempt runs before a parallel one starts, and the pause before servers that
+    /// have all failed are tried again.
     pub fn retry_interval(&self) -> Duration {
         (self.timeout / 32).min(LONGEST_RETRY)
     }
 
-    // ----- what follows for a holder ----------------------------------------------------------
+    // ----- what a holder can rely on ----------------------------------------------------------
 
-    /// The slowest answers with which a lock is never lost, if every answer takes as long: an eighth
-    /// of the timeout.
+    /// The reply time up to which a lock is never lost, if every reply takes as long: an eighth of the
+    /// timeout.
     pub fn slowest_answer(&self) -> Duration {
         self.timeout / 8
     }
 
-    /// What must be left of a lease for a grant without a fresh proof: as much as a holder has left
-    /// when the next proof is due.
+    /// How much of a lease a grant without a fresh proof requires: as much as a holder has when the next
+    /// proof is due.
     pub fn left_at_grant(&self) -> Duration {
         self.lease().saturating_sub(self.renewal_interval())
     }
 
-    /// What a holder always has left on servers that answer within [`Timing::slowest_answer`]. Also
-    /// what a grant with a fresh proof needs. Slow answers cost twice: what was answered last is
-    /// older, and the proof comes later.
+    /// What a holder always has left on servers that reply within [`Timing::slowest_answer`]. A grant with a
+    /// fresh proof requires the same. A slow reply costs twice its time: the latest proven message is older,
+    /// and the proof arrives later.
     pub fn always_left(&self) -> Duration {
         self.left_at_grant().saturating_sub(self.slowest_answer() * 2)
     }
 
-    /// How soon after an outage the session is proven again: what is left of the pause before the
-    /// next attempt, the attempt, the handshake and one committed write.
+    /// How soon after an outage the session is proven again: the rest of the retry interval, the connection
+    /// attempt, the handshake and one committed write.
     pub fn reconnect(&self) -> Duration {
         self.timeout / 8
     }
 
-    /// The longest outage that takes no lock away: no server can be reached for so long, or none
-    /// answers, and the session lives on. A holder that needs some of its lease to end its work
-    /// (`lockkeeper run` does) survives outages that are shorter by that.
+    /// The longest outage that does not cost a lock: no server is reachable, or none replies, and the session
+    /// survives. A holder that needs a part of its lease to end its work, as `lockkeeper run` does, survives
+    /// outages that are shorter by that part.
     ///
-    /// It begins a silence limit, a relay and a renewal after the last one at the earliest: until then the
-    /// lease may not be as long as it was.
+    /// Consecutive outages must be at least a silence limit, a relay delay and a renewal interval apart:
+    /// until then, the lease may not have its full length.
     pub fn outage(&self) -> Duration {
         self.left_at_grant().saturating_sub(self.reconnect())
     }
 
-    /// Whether the timeout is long enough for locks: a healthy service leaves a holder with at
-    /// least an eighth of it.
+    /// Whether the timeout is long enough for locks: a healthy service leaves a holder at least an eighth of
+    /// it.
     pub fn is_enough(&self) -> bool {
         self.always_left() >= self.timeout / 8
     }
@@ -206,7 +205,7 @@ mod tests {
         Timing::new(mode, Duration::from_millis(timeout_ms), Duration::from_millis(tick_ms))
     }
 
-    /// Each session timeout that a server with this tick grants.
+    /// Every session timeout that a server with this tick can grant.
     fn all() -> impl Iterator<Item = Timing> {
         let modes = [LeaseMode::Quorum, LeaseMode::Direct];
         let ticks = [50, 100, 200, 500, 1_000, 2_000, 3_000];
@@ -228,7 +227,7 @@ mod tests {
         assert!(all().all(|timing| timing.slowest_answer() < timing.silence_limit()));
     }
 
-    /// The page that explains the defaults quotes these.
+    /// The page that explains the defaults quotes these values.
     #[test]
     fn the_table_of_the_decision_record() {
         let seconds = |duration: Duration| (duration.as_secs_f64() * 100.0).round() / 100.0;

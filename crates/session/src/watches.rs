@@ -1,14 +1,13 @@
-//! Which watchers wait for which node.
+//! Watchers and the watches that they share on the server.
 //!
-//! A server keeps one watch for each connection, path and kind, however many watchers a client
-//! has. So the watchers of one path share it: the server is asked to remove a watch only when the
-//! last watcher has gone.
+//! A server keeps one watch per connection, path and kind, however many watchers a client has. So the
+//! watchers of one path share it: the server is asked to remove the watch only when its last watcher is gone.
 //!
-//! Servers before 3.9 keep one watch for each connection and path, whatever its kind: a one-shot
-//! watch takes the place of a persistent one, which is gone after the next event (ZOOKEEPER-4466).
-//! So where a persistent watch is, it serves the one-shot watchers too, and their requests are sent
-//! without the flag. It stays on the server as long as anybody watches the path, because these
-//! servers also remove half of it together with a one-shot watch (ZOOKEEPER-4471).
+//! Servers before 3.9 keep one watch per connection and path, regardless of its kind: a one-shot watch
+//! replaces a persistent one, which is lost after the next event (ZOOKEEPER-4466). So where a persistent
+//! watch exists, it also serves the one-shot watchers, whose requests are sent without the flag. The
+//! persistent watch stays on the server while the path has any watcher, because these servers also remove
+//! half of it together with a one-shot watch (ZOOKEEPER-4471).
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use crate::watch_event::WatchEvent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub(crate) u64);
 
-/// What a watcher waits for.
+/// The changes that a watcher waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WatchKind {
     /// Once: the node's data changes, or the node is deleted.
@@ -35,7 +34,7 @@ pub enum WatchKind {
     PersistentRecursive,
 }
 
-/// How a server files watches.
+/// The kinds under which a server stores watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Slot {
     Data,
@@ -76,7 +75,7 @@ impl Slot {
         }
     }
 
-    /// Whether watches of this kind, set on the event's own path, get the event.
+    /// Whether watches of this kind, set on the path of the event, receive the event.
     fn wants(self, kind: EventKind) -> bool {
         use EventKind::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
         match self {
@@ -92,12 +91,12 @@ impl Slot {
     }
 }
 
-/// How far the request of a watcher has come.
+/// The progress of a watcher's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has not been sent.
+    /// The request has not been sent.
     Waiting,
-    /// It has no answer yet.
+    /// The request has been sent and not answered.
     Sent,
     /// The server is known to have the watch.
     Armed,
@@ -107,11 +106,11 @@ enum Stage {
 struct Watcher {
     id: WatchId,
     stage: Stage,
-    /// Whether the node did not exist when the watch was set: then it waits for the creation.
+    /// Whether the node did not exist when the watch was set: the watch then waits for the creation.
     missing: bool,
-    /// Whether a persistent watch of the path stands for its own, which was never asked for.
+    /// Whether a persistent watch of the path serves this watcher, whose own watch was never requested.
     served: bool,
-    /// The last transaction that the server had applied when it armed the watch.
+    /// The last transaction that the server had applied when it set the watch.
     since: Zxid,
 }
 
@@ -124,15 +123,15 @@ impl Watcher {
 /// How the request of a watcher is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Without a watch, because the watcher has gone.
+    /// Without a watch, because the watcher is gone.
     Nothing,
-    /// With the watch that it is for.
+    /// With the watch of its own kind.
     Own,
-    /// In the way that leaves the path's persistent watch as it is, which does for it.
+    /// In a form that keeps the persistent watch of the path, which serves this watcher.
     Served,
 }
 
-/// What a server must be told after a watcher has gone.
+/// A watch that the server must remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Removal {
     pub(crate) path: String,
@@ -143,12 +142,12 @@ pub(crate) struct Removal {
 #[derive(Clone, Debug, Default)]
 struct Group {
     watchers: Vec<Watcher>,
-    /// Whether the server may have the watch of one that has gone.
+    /// Whether the server may still have the watch of a watcher that is gone.
     left_behind: bool,
 }
 
 impl Group {
-    /// Whether the server has the watch, or has it before whatever is sent now.
+    /// Whether the server has the watch, or will have it before it processes anything sent now.
     fn is_on_server(&self) -> bool {
         self.left_behind || self.watchers.iter().any(|w| w.stage != Stage::Waiting)
     }
@@ -183,7 +182,7 @@ impl PathWatches {
         Slot::ALL.into_iter().zip(&self.0).filter_map(|(slot, group)| Some((slot, group.as_ref()?)))
     }
 
-    /// Keeps the groups for which this is true; says whether any is left.
+    /// Keeps the groups for which `is_kept` returns true. Returns whether any is left.
     fn retain(&mut self, mut is_kept: impl FnMut(Slot, &mut Group) -> bool) -> bool {
         for (slot, place) in Slot::ALL.into_iter().zip(&mut self.0) {
             if place.as_mut().is_some_and(|group| !is_kept(slot, group)) {
@@ -203,7 +202,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Adds a watcher whose request is about to be sent.
+    /// Adds a watcher. Its request is sent next.
     pub(crate) fn add(&mut self, path: String, kind: WatchKind) -> WatchId {
         let id = WatchId(self.next_id);
         self.next_id += 1;
@@ -215,7 +214,7 @@ impl Watches {
         id
     }
 
-    /// Notes that the request of a watcher is sent now, and says how.
+    /// Records that the request of a watcher is sent now. Returns how to send it.
     pub(crate) fn sending(&mut self, id: WatchId) -> Ask {
         let Some((path, slot)) = self.places.get(&id) else { return Ask::Nothing };
         let recursive = self.is_on_server(path, Slot::PersistentRecursive);
@@ -241,21 +240,21 @@ impl Watches {
         self.paths.get(path).is_some_and(|watches| watches.is_on_server(slot))
     }
 
-    /// The path that a watcher is about.
+    /// The path of a watcher.
     pub(crate) fn path(&self, id: WatchId) -> Option<&str> {
         self.places.get(&id).map(|(path, _)| path.as_str())
     }
 
-    /// The server has the watch now; `missing`: on a node that does not exist yet; `since`: the
-    /// last transaction that it had applied.
+    /// The server has the watch now. `missing`: the node does not exist yet. `since`: the last transaction
+    /// that the server had applied.
     pub(crate) fn arm(&mut self, id: WatchId, missing: bool, since: Zxid) {
         if let Some(watcher) = self.watcher(id) {
             (watcher.stage, watcher.missing, watcher.since) = (Stage::Armed, missing, since);
         }
     }
 
-    /// The request that sets the watches of a path after all which no persistent watch serves any
-    /// more, as that was refused. What they missed fires at once.
+    /// The request that sets the watches of a path themselves, because the persistent watch that was to serve
+    /// them was refused. Watches that have missed a change fire at once.
     pub(crate) fn arm_unserved(&mut self, path: &str) -> Option<SetWatchesRequest> {
         let watches = self.paths.get_mut(path)?;
         let mut persistent = [Slot::Persistent, Slot::PersistentRecursive].into_iter();
@@ -280,16 +279,16 @@ impl Watches {
                 list.push(path.to_owned());
             }
         }
-        // Some watcher has lowered it.
+        // At least one watcher has lowered it.
         (request.relative_zxid != Zxid(i64::MAX)).then_some(request)
     }
 
-    /// Forgets a watcher; says what the server should be told if it was the last of its kind.
+    /// Removes a watcher. Returns what the server must remove, if it was the last of its kind.
     pub(crate) fn remove(&mut self, id: WatchId) -> Vec<Removal> {
         self.take_out(id, |watcher| watcher.stage != Stage::Waiting)
     }
 
-    /// The same for a watcher whose request has failed, so that the server has no watch of it.
+    /// Removes a watcher whose request has failed, so that the server does not have its watch.
     pub(crate) fn give_up(&mut self, id: WatchId) -> Vec<Removal> {
         self.take_out(id, |_| false)
     }
@@ -305,7 +304,7 @@ impl Watches {
         self.sweep(&path)
     }
 
-    /// Forgets what nobody needs of a path, and says what the server should be told.
+    /// Removes the unused watches of a path. Returns what the server must remove.
     pub(crate) fn sweep(&mut self, path: &str) -> Vec<Removal> {
         let Some(watches) = self.paths.get_mut(path) else { return Vec::new() };
         let anybody = watches.iter().any(|(_, group)| !group.watchers.is_empty());
@@ -328,12 +327,12 @@ impl Watches {
         removals
     }
 
-    /// Whether somebody watches the path itself.
+    /// Whether the path itself has a watcher.
     pub(crate) fn any_at(&self, path: &str) -> bool {
         self.paths.contains_key(path)
     }
 
-    /// A server did not remove a persistent watch, and cannot while others watch the path.
+    /// The server did not remove a persistent watch, and cannot while the path has other watchers.
     pub(crate) fn leave_behind(&mut self, removal: Removal) {
         let slot = match removal.kind {
             WatcherKind::PersistentRecursive => Slot::PersistentRecursive,
@@ -342,7 +341,7 @@ impl Watches {
         self.paths.entry(removal.path).or_default().get_or_default(slot).left_behind = true;
     }
 
-    /// Takes out all persistent watchers.
+    /// Removes and returns all persistent watchers.
     pub(crate) fn take_persistent(&mut self) -> Vec<WatchId> {
         let ids = self.persistent();
         self.paths.retain(|_, watches| watches.retain(|slot, _| slot.is_one_shot()));
@@ -352,7 +351,7 @@ impl Watches {
         ids
     }
 
-    /// The persistent watchers that the server is known to have had.
+    /// The persistent watchers whose watches the server is known to have had.
     pub(crate) fn persistent(&self) -> Vec<WatchId> {
         let groups = self.paths.values().flat_map(PathWatches::iter);
         let groups = groups.filter(|(slot, _)| slot.is_persistent());
@@ -360,12 +359,12 @@ impl Watches {
         watchers.filter(|watcher| watcher.is_armed()).map(|watcher| watcher.id).collect()
     }
 
-    /// The connection is lost, and with it what the server knew.
+    /// The connection is lost, and with it the server's watches.
     pub(crate) fn disconnected(&mut self) {
         let forget = |_, group: &mut Group| {
             group.left_behind = false;
             for watcher in &mut group.watchers {
-                // What arms watches again asks for each of them.
+                // Rearming requests each watch by itself.
                 watcher.served = false;
             }
             !group.watchers.is_empty()
@@ -373,7 +372,7 @@ impl Watches {
         self.paths.retain(|_, watches| watches.retain(forget));
     }
 
-    /// The watchers that an event is for, and what each is told. One-shot ones are gone with it.
+    /// The watchers of an event, and the event that each receives. One-shot watchers are removed.
     pub(crate) fn fire(&mut self, event: &WatchEvent) -> Vec<(WatchId, WatchEvent)> {
         let mut ids = Vec::new();
         for slot in Slot::ALL.into_iter().filter(|slot| slot.wants(event.kind)) {
@@ -386,7 +385,8 @@ impl Watches {
         }
         let mut fired: Vec<_> = ids.into_iter().map(|id| (id, event.clone())).collect();
 
-        // Recursive watches have no events of lists of children: they follow from the children's.
+        // A recursive watch does not fire for changes of child lists, because it fires for the children
+        // themselves.
         if matches!(event.kind, EventKind::NodeCreated | EventKind::NodeDeleted)
             && let Some(parent) = parent(&event.path)
             && let Some(watches) = self.paths.get(parent)
@@ -407,8 +407,7 @@ impl Watches {
         let Some(group) = watches.get_mut(slot) else { return };
 
         let watchers = &mut group.watchers;
-        // A watcher whose request is still on its way will be armed by the server after this
-        // event, so it stays.
+        // A watcher whose request is still in flight stays: the server sets its watch after this event.
         let armed = watchers.iter().filter(|watcher| watcher.is_armed()).map(|watcher| watcher.id);
         let ids: Vec<_> = armed.collect();
 
@@ -426,14 +425,13 @@ impl Watches {
         fired.extend(ids);
     }
 
-    /// Forgets everything, because the session is over.
+    /// Removes all watchers, because the session has ended.
     pub(crate) fn clear(&mut self) {
         self.paths.clear();
         self.places.clear();
     }
 
-    /// The requests that arm all watches again on a new connection, each of at most about
-    /// `max_bytes`.
+    /// The requests that rearm all watches on a new connection, each of at most about `max_bytes`.
     pub(crate) fn rearm(&self, relative_zxid: Zxid, max_bytes: usize) -> Vec<SetWatchesRequest> {
         let mut requests = Vec::new();
         let mut current = SetWatchesRequest { relative_zxid, ..Default::default() };
@@ -469,7 +467,7 @@ impl Watches {
     }
 }
 
-/// Where a path belongs in the request that arms it again.
+/// The list in which a path is sent when it is rearmed.
 fn lists<'a>(
     request: &'a mut SetWatchesRequest,
     slot: Slot,
@@ -478,7 +476,7 @@ fn lists<'a>(
     let armed = || watchers.iter().filter(|watcher| watcher.is_armed());
     match slot {
         Slot::Data => {
-            // Both kinds can be there when the node came into being between two registrations.
+            // Both kinds are possible, if the node was created between two registrations.
             let mut lists = Vec::new();
             if armed().any(|watcher| !watcher.missing) {
                 lists.push(&mut request.data);
@@ -494,7 +492,7 @@ fn lists<'a>(
     }
 }
 
-/// The proper ancestors of a path, the nearest first.
+/// The proper ancestors of a path, nearest first.
 fn ancestors(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(parent(path), |path| parent(path))
 }
@@ -537,7 +535,7 @@ mod tests {
         assert_eq!(fire(&mut watches, EventKind::NodeChildrenChanged, "/a"), []);
         assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), [id]);
         assert_eq!(fire(&mut watches, EventKind::NodeDeleted, "/a"), []);
-        assert_eq!(watches.len(), 0, "nothing leaks");
+        assert_eq!(watches.len(), 0, "no watcher leaks");
     }
 
     #[test]
@@ -605,15 +603,14 @@ mod tests {
         assert!(small.len() > 1 && small.iter().all(|r| r.relative_zxid == Zxid(5)));
     }
 
-    /// ZOOKEEPER-4466: a one-shot watch took the place of a persistent one, which ended with its
-    /// event.
+    /// ZOOKEEPER-4466: a one-shot watch replaced a persistent one, which was lost after its event.
     #[test]
     fn a_persistent_watch_serves_the_one_shot_watchers_of_its_path() {
         let mut watches = Watches::default();
         let stream = watches.add("/a".to_owned(), WatchKind::Persistent);
         assert_eq!(watches.sending(stream), Ask::Own);
         let data = watches.add("/a".to_owned(), WatchKind::Data);
-        assert_eq!(watches.sending(data), Ask::Served, "it is sent behind the other");
+        assert_eq!(watches.sending(data), Ask::Served, "the persistent watch serves it");
         watches.arm(stream, false, Zxid(3));
         watches.arm(data, false, Zxid(3));
         assert_eq!(fire(&mut watches, EventKind::NodeDataChanged, "/a"), [data, stream]);
@@ -651,15 +648,19 @@ mod tests {
         );
     }
 
-    /// ZOOKEEPER-4471: removing a one-shot watch took half of the persistent one.
+    /// ZOOKEEPER-4471: removing a one-shot watch also removed half of the persistent one.
     #[test]
     fn a_persistent_watch_is_removed_when_nobody_watches_its_path() {
         let mut watches = Watches::default();
         let early = armed(&mut watches, "/a", WatchKind::Data);
         let stream = armed(&mut watches, "/a", WatchKind::Persistent);
         let late = armed(&mut watches, "/a", WatchKind::Children);
-        assert_eq!(watches.remove(early), [], "it could take half of the other");
-        assert_eq!(watches.remove(stream), [], "it serves another");
+        assert_eq!(
+            watches.remove(early),
+            [],
+            "the server could remove half of the persistent watch"
+        );
+        assert_eq!(watches.remove(stream), [], "it serves another watcher");
         assert_eq!(fire(&mut watches, EventKind::NodeChildrenChanged, "/a"), [late]);
         let (data, persistent) = (WatcherKind::Data, WatcherKind::Persistent);
         assert_eq!(watches.sweep("/a"), [removal("/a", data), removal("/a", persistent)]);

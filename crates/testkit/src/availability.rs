@@ -1,24 +1,24 @@
-//! What is promised while the servers are well: locks are kept, and had.
+//! The invariants that apply while the servers are healthy: locks are kept, and contenders get them.
 //!
-//! A history says with [`What::Well`] from when on that is so. Without it nothing here applies.
+//! The event [`What::Well`] marks the beginning of such a time. Without it, these invariants do not apply.
 
 use std::time::Duration;
 
 use crate::history::{Entry, What};
 
-/// A lock that is held is not lost.
+/// A held lock is not lost.
 pub(crate) fn no_lock_is_lost(entries: &[Entry]) -> Result<(), String> {
     let lost = while_well(entries).find(|entry| matches!(entry.what, What::Lost { .. }));
     lost.map_or(Ok(()), |entry| Err(told(entry)))
 }
 
-/// A contender is kept from its lock by other holders alone.
+/// Only other holders keep a contender from its lock.
 pub(crate) fn nobody_is_denied(entries: &[Entry]) -> Result<(), String> {
     let denied = while_well(entries).find(|entry| matches!(entry.what, What::Denied { .. }));
     denied.map_or(Ok(()), |entry| Err(told(entry)))
 }
 
-/// Whoever is granted a lock is told at that moment of a deadline that is far enough.
+/// Every grant comes with a deadline that leaves enough time.
 pub(crate) fn grants_leave_time(entries: &[Entry]) -> Result<(), String> {
     let Some(promised) = entries.iter().find_map(promise) else { return Ok(()) };
     let granted = while_well(entries).filter(|entry| matches!(entry.what, What::Granted { .. }));
@@ -26,7 +26,10 @@ pub(crate) fn grants_leave_time(entries: &[Entry]) -> Result<(), String> {
         let left = left_at(entry, entries).unwrap_or_default();
         if left < promised {
             let (left, promised) = (left.as_secs_f64(), promised.as_secs_f64());
-            return Err(format!("{}; {left:.3} s are left, not {promised:.3} s", told(entry)));
+            return Err(format!(
+                "{}; {left:.3} s remain, promised are {promised:.3} s",
+                told(entry)
+            ));
         }
     }
     Ok(())
@@ -43,7 +46,7 @@ fn while_well(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
     entries.iter().skip_while(|entry| promise(entry).is_none())
 }
 
-/// What a holder was told to have left at the moment of a grant.
+/// The time that remains at the moment of a grant, as the holder learned it.
 fn left_at(grant: &Entry, entries: &[Entry]) -> Option<Duration> {
     let What::Granted { lock: granted, token: by, .. } = &grant.what else { return None };
     let claim = |entry: &Entry| match &entry.what {
@@ -103,7 +106,11 @@ mod tests {
 
     #[test]
     fn a_contender_that_is_denied_while_all_is_well_is_found() {
-        assert_eq!(judged(vec![(0, denied()), (1, well())]), Ok(()), "it was not well yet");
+        assert_eq!(
+            judged(vec![(0, denied()), (1, well())]),
+            Ok(()),
+            "the servers were not healthy yet"
+        );
         refused(vec![(0, well()), (1, denied())], "nobody is denied");
     }
 

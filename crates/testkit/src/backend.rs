@@ -1,4 +1,4 @@
-//! The servers that a contract suite runs on, all handled in the same way.
+//! The servers that a contract suite runs on, behind one interface.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,63 +14,63 @@ use crate::zookeeper;
 /// The tick of every backend.
 pub const TICK: Duration = Duration::from_millis(500);
 
-/// The longest session that any backend grants.
+/// The longest session timeout that any backend grants.
 pub const LONGEST_SESSION: Duration = Duration::from_secs(60);
 
-/// A server for one test, and whatever keeps it running.
+/// A server for one test, with the resources that keep it running.
 #[derive(Clone, Debug)]
 pub struct Backend {
     /// `host:port`
     target: String,
-    /// `/name`, or nothing.
+    /// `/name`, or empty.
     chroot: String,
     _engine: Option<Arc<Engine>>,
 }
 
-/// A client with a proxy of its own between it and the server.
+/// A client with a proxy of its own to the server.
 #[derive(Debug)]
 pub struct Participant {
     /// The client.
     pub client: Client,
     /// Its proxy.
     pub proxy: Proxy,
-    /// How the server is reached without it.
+    /// The server's own address.
     direct: String,
 }
 
 impl Participant {
-    /// A client without a proxy, to look at what is there.
+    /// A client without a proxy, to inspect the server's state.
     ///
     /// # Errors
-    /// If it cannot connect.
+    /// The client cannot connect.
     pub async fn observer(&self) -> Result<Client> {
         Ok(Client::connect(&self.direct).await?)
     }
 }
 
 impl Backend {
-    /// A fresh engine in this process, which keeps its data in memory.
+    /// A new engine in this process, which keeps its data in memory.
     ///
     /// # Errors
-    /// If it does not start.
+    /// The engine does not start.
     pub async fn embedded() -> Result<Self> {
         Self::on(engine()).await
     }
 
-    /// A chroot of its own on the real ZooKeeper server of this process; `None` if this machine
-    /// has none, which has been said loudly.
+    /// A chroot of its own on the real ZooKeeper server of this process; `None`, with a report, if this machine has no
+    /// ZooKeeper.
     ///
     /// # Errors
-    /// If it does not start.
+    /// The server does not start.
     pub async fn zookeeper(suite: &str) -> Result<Option<Self>> {
         Self::in_chroot(suite, zookeeper::shared_chroot()).await
     }
 
-    /// The same as [`Backend::embedded`], with nodes that have a time to live, which are looked for
-    /// often, as empty containers are.
+    /// Like [`Backend::embedded`], with nodes that have a time to live, and frequent searches for overdue nodes and
+    /// empty containers.
     ///
     /// # Errors
-    /// If it does not start.
+    /// The engine does not start.
     pub async fn embedded_reaping() -> Result<Self> {
         Self::on(engine().allow_ttl_nodes().reap_interval(zookeeper::REAPING)).await
     }
@@ -81,10 +81,10 @@ impl Backend {
         Ok(Self { target, chroot: String::new(), _engine: Some(Arc::new(engine)) })
     }
 
-    /// The same on the real ZooKeeper server of this process that does so, as [`Backend::zookeeper`].
+    /// Like [`Backend::zookeeper`], on a real ZooKeeper server with the options of [`Backend::embedded_reaping`].
     ///
     /// # Errors
-    /// If it does not start.
+    /// The server does not start.
     pub async fn zookeeper_reaping(suite: &str) -> Result<Option<Self>> {
         Self::in_chroot(suite, zookeeper::shared_reaping_chroot()).await
     }
@@ -102,20 +102,20 @@ impl Backend {
         Ok(Some(Self { target, chroot, _engine: None }))
     }
 
-    /// A participant with the longest session timeout that the servers grant: no test runs into
-    /// it, and no heartbeat or proof of an old lease is among the requests that a test counts,
-    /// unless the machine stands still for an eighth of it.
+    /// A participant with the longest session timeout that the servers grant. No test reaches it, and the requests that
+    /// a test counts include no heartbeat or proof of an old lease, unless the machine stalls for an eighth of the
+    /// timeout.
     ///
     /// # Errors
-    /// If it cannot connect.
+    /// The participant cannot connect.
     pub async fn participant(&self) -> Result<Participant> {
         self.participant_with(Client::builder().session_timeout(LONGEST_SESSION)).await
     }
 
-    /// A participant with options of its own; the tick is set to that of the server.
+    /// A participant with the given options; the tick is set to the server's.
     ///
     /// # Errors
-    /// If it cannot connect.
+    /// The participant cannot connect.
     pub async fn participant_with(&self, builder: ClientBuilder) -> Result<Participant> {
         let proxy = Proxy::start(&self.target).await?;
         let servers = format!("{}{}", proxy.address(), self.chroot);
@@ -123,10 +123,10 @@ impl Backend {
         Ok(Participant { client, proxy, direct: self.connect_string() })
     }
 
-    /// A participant that has not reached a server, and cannot before its proxy is restored.
+    /// A participant that has not reached a server, and cannot until its proxy is restored.
     ///
     /// # Errors
-    /// If no port is free.
+    /// No port is free.
     pub async fn cut_off(&self) -> Result<Participant> {
         let proxy = Proxy::start(&self.target).await?;
         proxy.refuse();
@@ -135,31 +135,31 @@ impl Backend {
         Ok(Participant { client, proxy, direct: self.connect_string() })
     }
 
-    /// A client without a proxy, to look at what is there.
+    /// A client without a proxy, to inspect the server's state.
     ///
     /// # Errors
-    /// If it cannot connect.
+    /// The client cannot connect.
     pub async fn observer(&self) -> Result<Client> {
         Ok(Client::connect(&self.connect_string()).await?)
     }
 
-    /// How a client connects without a proxy.
+    /// The connection string for a client without a proxy.
     pub fn connect_string(&self) -> String {
         format!("{}{}", self.target, self.chroot)
     }
 }
 
-/// What every engine has in common.
+/// The settings that all engines share.
 fn engine() -> Builder {
     let builder = Engine::builder().tick(TICK).max_session_timeout(LONGEST_SESSION);
     builder.listen(([127, 0, 0, 1], 0).into())
 }
 
-/// Waits until a node has as many children as wanted; no node has none. Follows the server's own
-/// events, so it ends as soon as that is so.
+/// Waits until a node has this many children; a missing node has 0. It follows the server's events, so it returns as
+/// soon as the number is reached.
 ///
 /// # Errors
-/// If a request fails.
+/// A request fails.
 pub async fn children_reach(client: &Client, path: &ZnodePath, wanted: usize) -> Result<()> {
     loop {
         let (exists, mut created) = client.exists_watched(path).await?;

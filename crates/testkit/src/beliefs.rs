@@ -1,15 +1,14 @@
-//! Programs of other libraries in a history. They are told that they hold a lock, and not until
-//! when: so a belief of theirs can outlast their session, and whose fault two holders are follows
-//! from the tokens.
+//! Programs of other libraries in a history. Their library reports that they hold a lock, but not until when. So such a
+//! claim can outlast the session, and the tokens decide which side is at fault when there are two holders.
 //!
-//! Of two that exclude each other, the one with the lower token came first. If the later one was
-//! let in rightly, then the first one's node was gone: its belief was out of date. So an overlap
-//! is counted against the lowest tokens, and two things show that this is right. Nobody is granted
-//! a lock within a lease of ours. And nobody whose own node is still there, as a transaction can
-//! check, ever writes after a later one of ours has.
+//! Of two holders that exclude each other, the one with the lower token came first. If the later one was granted the
+//! lock rightly, the first one's node was gone and its claim was outdated. So an overlap is counted against the lowest
+//! tokens. Two invariants show that this is right: no contender is granted a lock within a lease of ours, and no
+//! contender whose own node still exists, as a transaction can check, ever writes after a later one of ours has
+//! written.
 //!
-//! Tokens are compared as places in line here. So this is for locks where each is the transaction
-//! that created the holder's node: nobody upgrades, and nothing is handed on without a new node.
+//! Tokens are compared as positions in the queue. So this applies to locks whose token is the transaction that created
+//! the holder's node: there are no upgrades, and no lock is handed on without a new node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use std::time::Duration;
 use crate::history::{Entry, History, Share, What};
 use crate::leases::{Lease, leases};
 
-/// For how long somebody held a lock, or believed to.
+/// The time for which a program held a lock or claimed to.
 #[derive(Clone, Copy)]
 struct Holder<'a> {
     who: &'a str,
@@ -25,26 +24,26 @@ struct Holder<'a> {
     token: u128,
     share: Share,
     from: Duration,
-    /// Of another library: until it gave the lock back, was warned for the first time, or was killed.
+    /// For a program of another library: until it released the lock, was first warned, or was killed.
     to: Duration,
-    /// Whether it is of another library.
+    /// Whether the program uses another library.
     foreign: bool,
 }
 
-/// Somebody believed to hold a lock although another one did.
+/// A program claimed to hold a lock although another one held it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overlap {
-    /// Whose belief was out of date.
+    /// The program with the outdated claim.
     pub who: String,
     /// The lock.
     pub lock: String,
-    /// What it held by.
+    /// The token of its claim.
     pub token: u128,
-    /// The first one that had been granted it meanwhile.
+    /// The first program that was granted the lock during the claim.
     pub beside: String,
-    /// Since when.
+    /// The start of the overlap.
     pub from: Duration,
-    /// From then until it stopped, or the last of the others did.
+    /// The time from the start until it released the lock, or the last of the others did.
     pub lasted: Duration,
 }
 
@@ -69,12 +68,12 @@ fn beliefs(entries: &[Entry]) -> Vec<Holder<'_>> {
         closed.extend(over.map(|belief| Holder { to: *at, ..belief }));
     }
 
-    // Nobody said that these had ended.
+    // No event ended these.
     closed.extend(open);
     closed
 }
 
-/// Those of other libraries, with the tokens that they had.
+/// The programs of other libraries, with their tokens.
 pub(crate) fn who_and_token(entries: &[Entry]) -> BTreeSet<(&str, u128)> {
     let believes = |entry: &'_ Entry| match entry.what {
         What::Believes { token, .. } => Some(token),
@@ -83,8 +82,8 @@ pub(crate) fn who_and_token(entries: &[Entry]) -> BTreeSet<(&str, u128)> {
     entries.iter().filter_map(|entry| Some((entry.who.as_str(), believes(entry)?))).collect()
 }
 
-/// Whoever is told that it holds, with a higher token than ours, was told so after our lease.
-/// Permits are left out: who took one too many cannot be said.
+/// A program that holds the lock with a higher token than ours was granted it after our lease. Permits are left out: it
+/// is unknown which holder took one too many.
 pub(crate) fn leases_keep_others_out(entries: &[Entry]) -> Result<(), String> {
     let leases = leases(entries);
     for belief in beliefs(entries) {
@@ -108,8 +107,8 @@ pub(crate) fn leases_keep_others_out(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// A write that was committed together with a check of the writer's node shows that the node was
-/// still there. So nobody of ours had the right to write before it with a higher token.
+/// A write that was committed together with a check of the writer's node proves that the node still existed. So none of
+/// our holders with a higher token may have written before it.
 pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
     let leases = leases(entries);
     let mut writes: BTreeMap<&str, Vec<(u64, u128, &str)>> = BTreeMap::new();
@@ -133,10 +132,10 @@ pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
             {
                 return Err(format!(
                     "{lock}: {other} (token {higher:x}) wrote in {before:x}, although the node of \
-                     {who} (token {token:x}) was still there in {zxid:x}"
+                     {who} (token {token:x}) still existed in {zxid:x}"
                 ));
             }
-            // Only what ours do is our affair.
+            // Only the writes of our programs are judged.
             if ours(token, who) {
                 highest = Some(write);
             }
@@ -145,8 +144,8 @@ pub(crate) fn checked_writes_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Which beliefs of other libraries were out of date, each once, and for how long. Whoever is paused
-/// believes on until it is told.
+/// The outdated claims of programs of other libraries, each once, with their durations. A paused program continues its
+/// claim until it is notified.
 pub fn overlaps(history: &History) -> Vec<Overlap> {
     let entries = history.entries();
     let (beliefs, leases) = (beliefs(entries), leases(entries));
@@ -174,7 +173,7 @@ pub fn overlaps(history: &History) -> Vec<Overlap> {
     overlaps
 }
 
-/// Those of other libraries that are too many, among all that hold or believe to.
+/// The surplus claims of programs of other libraries, among all that hold or claim the lock.
 fn outdated<'a>(present: &[&'a Holder<'a>]) -> Vec<&'a Holder<'a>> {
     let shares: Vec<Share> = present.iter().map(|holder| holder.share).collect();
     if Share::fit(&shares) {
@@ -185,11 +184,11 @@ fn outdated<'a>(present: &[&'a Holder<'a>]) -> Vec<&'a Holder<'a>> {
         .iter()
         .filter(|holder| holder.foreign)
         .partition(|holder| Some(holder.token) == latest);
-    // Where permits are counted, the last one may be the one too many.
+    // With permits, the last one may be the surplus.
     if earlier.is_empty() { last } else { earlier }
 }
 
-/// A belief that was there before only lasts longer.
+/// A claim that is already recorded only gets longer.
 fn add(overlaps: &mut Vec<Overlap>, holder: &Holder<'_>, beside: &Holder<'_>, from: Duration) {
     let to = holder.to.min(beside.to);
     let same = |known: &&mut Overlap| {
@@ -208,7 +207,7 @@ fn add(overlaps: &mut Vec<Overlap>, holder: &Holder<'_>, beside: &Holder<'_>, fr
     }
 }
 
-/// One of ours.
+/// A holder of ours.
 fn of_lease<'a>(lock: &'a str, lease: &Lease<'a>) -> Holder<'a> {
     let Lease { who, token, share, granted: from, .. } = *lease;
     Holder { who, lock, token, share, from, to: lease.end(), foreign: false }

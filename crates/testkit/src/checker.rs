@@ -1,4 +1,4 @@
-//! What must be true of every history. A new invariant is one more function in [`INVARIANTS`].
+//! The invariants that every history must satisfy. A new invariant is one more function in [`INVARIANTS`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::jeopardy::{an_outage_is_no_loss, jeopardy_is_kept};
 use crate::leases::{Lease, leases};
 use crate::sharing;
 
-/// Something that must be true.
+/// A property of every history.
 pub struct Invariant {
     /// What is promised.
     pub name: &'static str,
@@ -18,21 +18,21 @@ pub struct Invariant {
     check: Check,
 }
 
-/// What a promise is about.
+/// The subject of an invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum About {
     /// Who holds a lock.
     Locks,
-    /// What is read of the servers' tree, which servers with different trees show as they are.
+    /// What is read from the servers' tree. Servers with different trees may show different data.
     Data,
-    /// Getting on, which servers can keep anybody from.
+    /// Progress, which faulty servers can prevent.
     Progress,
 }
 
 type Check = fn(&[Entry]) -> Result<(), String>;
 
-/// That a line of this kind is in no history: whoever wrote it has judged by itself what only it can know.
-/// What is judged when all is known comes after.
+/// A check that a history contains no line of this kind: the program that records such a line has already judged what
+/// only it can know. A check that needs the whole history may follow.
 macro_rules! no {
     ($kind:ident $(, $judge:expr)?) => {
         |entries| {
@@ -43,7 +43,7 @@ macro_rules! no {
     };
 }
 
-/// Everything that is checked.
+/// All invariants.
 pub const INVARIANTS: &[Invariant] = &[
     safety("leases that exclude each other do not overlap", leases_fit),
     safety("tokens grow, and nobody is overtaken", in_order),
@@ -67,15 +67,12 @@ pub const INVARIANTS: &[Invariant] = &[
     data("nothing is taken before it is due", sharing::taken_when_due),
     data("lower priorities are taken first", sharing::lower_priorities_first),
     data("consumers are not woken for nothing", sharing::woken_for_items),
-    data(
-        "a round is entered by its parties, and by nobody else",
-        no!(WrongRound, sharing::rounds_fit),
-    ),
+    data("only its own parties enter a round", no!(WrongRound, sharing::rounds_fit)),
     data("items move when they must, and not otherwise", no!(WrongPartition)),
-    data("who dies in a round is told from who leaves", sharing::deaths_are_true),
+    data("deaths in a round are distinguished from leaves", sharing::deaths_are_true),
     data("a round that all have left is gone", sharing::rounds_end),
-    data("a latch opens when all are counted, each once", sharing::latches_are_exact),
-    data("nobody passes a closed barrier", sharing::gates_keep),
+    data("a latch opens after exactly its count", sharing::latches_are_exact),
+    data("no waiter passes a closed barrier", sharing::gates_keep),
     data("what is taken of a pool is wanted", no!(WrongThing, sharing::things_are_wanted)),
     data("a holder has no more of a pool than its limit", sharing::holders_keep_their_limits),
     data("nobody is overtaken for a thing", sharing::nobody_is_overtaken_for_a_thing),
@@ -119,7 +116,7 @@ const fn progress(name: &'static str, check: Check) -> Invariant {
     Invariant { name, about: About::Progress, check }
 }
 
-/// What is not true of a history that should be, with the lines that show it.
+/// Returns the violated invariants of a history, with the lines that show each violation.
 ///
 /// # Errors
 ///
@@ -135,13 +132,13 @@ pub fn check(history: &History) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
-/// Whether everything is true of a history that is about who holds a lock.
+/// Whether a history satisfies all invariants about the holders of locks.
 pub fn are_locks_safe(history: &History) -> bool {
     let mut locks = INVARIANTS.iter().filter(|invariant| invariant.about == About::Locks);
     locks.all(|invariant| (invariant.check)(history.entries()).is_ok())
 }
 
-/// Whoever is granted a lock fits beside all that have been told that they still have it.
+/// A new grant is compatible with all leases that their holders still claim.
 fn leases_fit(entries: &[Entry]) -> Result<(), String> {
     for (lock, leases) in leases(entries) {
         for (index, later) in leases.iter().enumerate() {
@@ -156,21 +153,21 @@ fn leases_fit(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Tokens come from the creation of the contenders. So whoever is granted a lock fits beside all
-/// with lower tokens who do not end before: if one of these is told only later that it holds, it
-/// was in line already. And two that exclude each other never have the same token.
+/// Tokens are ordered by the creation of the contenders. So a new grant is compatible with all leases with lower tokens
+/// that do not end before it: if such a lease is reported only later, its contender was already waiting. Two leases
+/// that exclude each other never have the same token.
 fn in_order(entries: &[Entry]) -> Result<(), String> {
     for (lock, leases) in leases(entries) {
         for lease in &leases {
             let before = leases.iter().filter(|other| {
-                // One that goes on with less, or with more, may keep its token.
+                // A holder that continues with a smaller or a larger share may keep its token.
                 let same = other.token == lease.token && other.who != lease.who;
                 (other.token < lease.token || same) && other.end() > lease.granted
             });
             let before: Vec<_> = before.collect();
 
             let shares: Vec<_> = before.iter().map(|other| other.share).collect();
-            // Those who were told before are a matter of overlaps.
+            // Leases that were granted earlier are checked for overlap.
             if before.iter().any(|other| other.granted > lease.granted)
                 && !lease.share.fits_behind(&shares)
             {
@@ -183,14 +180,14 @@ fn in_order(entries: &[Entry]) -> Result<(), String> {
 
 fn beside(lock: &str, lease: &Lease<'_>, others: &[&Lease<'_>]) -> String {
     let others: Vec<String> = others.iter().map(ToString::to_string).collect();
-    format!("{lock}: {lease} was granted it, beside {}", others.join(" and "))
+    format!("{lock}: {lease} was granted it while held by {}", others.join(" and "))
 }
 
-/// Of two that exclude each other, the earlier one's writes come before the later one's.
+/// Of two holders that exclude each other, the writes of the earlier one come before those of the later one.
 fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
-    // The holders by their grants, and not by their tokens: these are what is checked.
+    // In the order of their grants, not of their tokens: the tokens are what is checked.
     let order = leases(entries);
-    // Of those that hold no lease the resource refuses what it can; there is no order to check.
+    // A resource refuses the writes of holders without a lease as far as it can; there is no order to check.
     let without_lease = beliefs::who_and_token(entries);
 
     let mut admitted: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -202,7 +199,7 @@ fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
             continue;
         }
         let Some(by) = by else {
-            return Err(format!("{lock}: a write by {who}, who never held it"));
+            return Err(format!("{lock}: a write by {who}, which never held it"));
         };
 
         let admitted = admitted.entry(lock).or_default();
@@ -220,8 +217,8 @@ fn no_stale_write(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The server numbers the versions of the register, so there is one order that can be right: each
-/// version has one value, and no operation that began after the end of another has an older one.
+/// The server numbers the versions of the register, so only one order can be right: each version has one value, and no
+/// operation that began after the end of another sees an older one.
 fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
     struct Op<'a> {
         who: &'a str,
@@ -254,7 +251,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
         }
     }
 
-    // By the end: a later begin is then compared with the newest version that was known before.
+    // Sorted by their ends: a later start is then compared with the newest version known before.
     let mut by_end: Vec<&Op<'_>> = ops.iter().collect();
     by_end.sort_by_key(|op| op.answered);
     for op in &ops {
@@ -277,7 +274,7 @@ fn register_is_linearizable(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// The first line that must not be there is the violation.
+/// Returns the first line that must not exist as the violation.
 fn none_is(entries: &[Entry], is_wrong: impl Fn(&What) -> bool) -> Result<(), String> {
     let wrong = entries.iter().find(|entry| is_wrong(&entry.what));
     wrong.map_or(Ok(()), |entry| Err(format!("{}: {}", entry.who, entry.what)))
@@ -333,7 +330,7 @@ mod tests {
             (1, "a", claimed(1, 9)),
             (2, "b", shared(3, Share::Upgradeable)),
             (2, "b", claimed(3, 9)),
-            // In line before the other, and told later.
+            // Waiting before the other, and reported later.
             (3, "c", shared(2, Share::Reader)),
             (3, "c", claimed(2, 9)),
         ];
@@ -362,8 +359,8 @@ mod tests {
         refused(lines(2), "do not overlap");
     }
 
-    /// A reader is there while one with the right to write follows another: these are in each
-    /// other's way, and not in the reader's.
+    /// A reader holds the lock while one upgradeable holder follows another: these exclude each other but not the
+    /// reader.
     #[test]
     fn those_ahead_may_exclude_each_other() {
         let lines = vec![
@@ -377,7 +374,7 @@ mod tests {
         assert_eq!(check(&history(lines)), Ok(()));
     }
 
-    /// One permit is left, which would do for the third; but the second wants two and is before it.
+    /// One permit is free, which would suffice for the third; but the second needs two and is ahead of it.
     #[test]
     fn one_that_overtakes_is_found() {
         let lines = |last: u128, second: u128| {

@@ -1,4 +1,4 @@
-//! The clock that all programs of one machine share: `CLOCK_MONOTONIC`, which Java's
+//! The clock that all programs of a machine share: `CLOCK_MONOTONIC`, which Java's
 //! `System.nanoTime` and Python's `time.monotonic_ns` read too.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper_client::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time since some start that is the same for all processes of the machine.
+/// The time since a start that is the same for all processes of the machine.
 pub fn now() -> Duration {
     read(ClockId::Monotonic)
 }
@@ -17,8 +17,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// How far the clock of leases is ahead of the shared one. Both run at the same rate; only a
-/// suspended machine moves them apart.
+/// How far the clock of leases is ahead of the shared one. Both run at the same rate; only suspending the machine
+/// changes the difference.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseClock {
     ahead: Duration,
@@ -32,12 +32,12 @@ impl LeaseClock {
             let lease = read(ClockId::Boottime);
             (now() - before, lease.saturating_sub(before))
         };
-        // The one that was interrupted least.
-        let (_, ahead) = (0..100).map(|_| ahead()).min().expect("there are some");
+        // The least interrupted measurement.
+        let (_, ahead) = (0..100).map(|_| ahead()).min().expect("a hundred measurements");
         Self { ahead }
     }
 
-    /// When that is, by the clock that all share.
+    /// The same instant by the shared clock.
     pub fn shared(self, instant: Instant) -> Duration {
         instant.since_start().saturating_sub(self.ahead)
     }

@@ -9,14 +9,14 @@ use anyhow::{Context, Result, anyhow};
 
 use crate::process;
 
-/// Where the command is, built from the present source.
+/// The path of the command, built from the present source.
 ///
 /// `cargo test` builds no program of another package for a test, so this asks cargo for it; that
 /// is quick when it is up to date, and done once per test process.
 ///
 /// # Errors
 ///
-/// It does not build. The compiler's messages are in the error.
+/// The build fails. The error contains the compiler's messages.
 pub fn lockkeeper() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let build = || build(&["--package", "lockkeeper-cli"], "lockkeeper");
@@ -24,13 +24,13 @@ pub fn lockkeeper() -> Result<PathBuf> {
     built.clone().map_err(|error| anyhow!(error))
 }
 
-/// Where an example of the library is, built from the present source each time.
+/// The path of an example of the library, built from the present source each time.
 ///
 /// # Errors
 ///
-/// It does not build. The compiler's messages are in the error.
+/// The build fails. The error contains the compiler's messages.
 pub fn example(name: &str) -> Result<PathBuf> {
-    // As part of the workspace, so that all that it uses is there since the suite was built.
+    // Built as part of the workspace, so that its dependencies are available since the build of the suite.
     build(&["--workspace", "--example", name], &format!("examples/{name}"))
 }
 
@@ -42,13 +42,13 @@ fn build(what: &[&str], program: &str) -> Result<PathBuf> {
     process::run_tool(&mut build, &format!("{program} does not build"))?;
 
     let program = target_folder()?.join("debug").join(program);
-    anyhow::ensure!(program.is_file(), "cargo built no {}", program.display());
+    anyhow::ensure!(program.is_file(), "cargo did not build {}", program.display());
     Ok(program)
 }
 
 /// A test binary is `<target>/<profile>/deps/<name>`.
 fn target_folder() -> Result<PathBuf> {
-    let binary = env::current_exe().context("this process does not know its own file")?;
+    let binary = env::current_exe().context("cannot determine this process's executable")?;
     let target = binary.ancestors().nth(3).map(Path::to_owned);
-    target.context("this process is no test binary of cargo's")
+    target.context("this process is not a test binary of cargo")
 }

@@ -1,4 +1,4 @@
-//! The protocol by hand, as our client is what the tests are about.
+//! Frames written and read by hand, because our client is under test.
 
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
@@ -19,7 +19,7 @@ pub async fn send(
     Ok(to.write_all(&out).await?)
 }
 
-/// The next frame; `input` is what has come of the ones after it.
+/// Reads the next frame; `input` holds bytes that have already arrived.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Programs that stand still, or have died.
+//! Simulated pauses and crashes of programs.
 
 use std::fmt;
 use std::io;
@@ -13,8 +13,8 @@ use lockkeeper_client::Host;
 use lockkeeper_client::runtime::{Boxed, Runtime, Transport};
 use uuid::Uuid;
 
-/// Stops everything that goes through it, as SIGSTOP or a suspended host does. What goes through one that is closed
-/// for good has died.
+/// Suspends all work that passes through it, as SIGSTOP or a suspended host does. Work at a gate that stays closed for
+/// good has crashed.
 #[derive(Debug, Default)]
 pub struct Gate {
     closed: AtomicBool,
@@ -22,25 +22,25 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// From now on, nothing goes through.
+    /// Suspends all work from now on.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Everything goes on.
+    /// Resumes all work.
     pub fn open(&self) {
         self.closed.store(false, Ordering::SeqCst);
-        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics with it"));
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("not poisoned"));
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The same work, which stands still while the gate is closed.
+    /// Wraps work so that it is suspended while the gate is closed.
     pub fn through<F: Future>(self: &Arc<Self>, work: F) -> Gated<F> {
         Gated { gate: Arc::clone(self), work: Box::pin(work) }
     }
 }
 
-/// Work that goes through a gate.
+/// Work that is suspended while its gate is closed.
 pub struct Gated<F> {
     gate: Arc<Gate>,
     work: Pin<Box<F>>,
@@ -57,7 +57,7 @@ impl<F: Future> Future for Gated<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         if self.gate.closed.load(Ordering::SeqCst) {
-            let mut waiting = self.gate.waiting.lock().expect("nobody panics with it");
+            let mut waiting = self.gate.waiting.lock().expect("not poisoned");
             waiting.push(context.waker().clone());
             return Poll::Pending;
         }
@@ -65,16 +65,16 @@ impl<F: Future> Future for Gated<F> {
     }
 }
 
-/// What a client takes from outside, whose own tasks go through a gate: it can die without the others there.
+/// A client's runtime whose tasks pass through a gate: the client can crash alone.
 #[derive(Debug)]
-pub struct Mortal {
-    /// Where it lives.
+pub struct GatedRuntime {
+    /// The underlying runtime.
     pub host: Arc<dyn Runtime>,
-    /// Closed for good when it has died.
+    /// The gate; closing it for good crashes the client.
     pub gate: Arc<Gate>,
 }
 
-impl Runtime for Mortal {
+impl Runtime for GatedRuntime {
     fn now(&self) -> Instant {
         self.host.now()
     }

@@ -1,28 +1,28 @@
-//! What happened in a run, as the checker reads it and a person too.
+//! The history of a run, in the form that the checker and a person read.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::told::Told;
+use crate::data_event::DataEvent;
 
-/// How much of a lock a holder has.
+/// The share of a lock that a holder has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 pub enum Share {
-    /// All of it: a mutex, or a lock that is held for writing.
+    /// The whole lock: a mutex, or a lock that is held for writing.
     Alone,
-    /// As much as any other reader.
+    /// Shared with other readers.
     Reader,
-    /// As much as any other reader, and the only one with the right to write later.
+    /// Shared with readers, with the exclusive right to upgrade to writing later.
     Upgradeable,
     /// Some permits.
-    #[expect(missing_docs, reason = "so many are taken of as many as there are")]
+    #[expect(missing_docs, reason = "the permits taken and the permits in total")]
     Permits { taken: u32, of: u32 },
 }
 
 impl Share {
-    /// Whether all of these may be held at the same time.
+    /// Whether all of these shares may be held at the same time.
     pub fn fit(shares: &[Self]) -> bool {
         let count = |wanted: fn(&Self) -> bool| shares.iter().filter(|share| wanted(share)).count();
         let permits = |share: &Self| match share {
@@ -37,8 +37,8 @@ impl Share {
                 && of.is_none_or(|of| taken <= of)
     }
 
-    /// Whether it may be held by one that is behind all of these in line, some of whom wait: none
-    /// of them excludes it, and permits are left for it when all have theirs.
+    /// Whether a contender behind all of these, some of which wait, may hold this share: none of them excludes it, and
+    /// enough permits remain for all.
     pub fn fits_behind(self, ahead: &[Self]) -> bool {
         let all: Vec<Self> = ahead.iter().copied().chain([self]).collect();
         let counted = matches!(self, Self::Permits { .. });
@@ -46,7 +46,7 @@ impl Share {
     }
 }
 
-/// What a share is called in a timeline.
+/// The name of a share in a timeline.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,97 +58,95 @@ impl fmt::Display for Share {
     }
 }
 
-/// One thing that a participant was told or did. `lock` is where the lock is, `token` the fencing token,
-/// `share` how much of the lock it has, `asked` when it asked; all times are true times, whatever the
-/// participant's own clock says. As JSON it goes from one process to another.
+/// An event of a participant: a result that it received or an operation that it made. `lock` is the path of the lock,
+/// `token` the fencing token, `share` the share of the lock, `asked` the time of the request; all times are true times,
+/// whatever the participant's own clock shows. One process sends it to another as JSON.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[expect(missing_docs, reason = "fields of one name mean the same in all variants")]
 pub enum What {
-    /// It was told that it holds a lock.
+    /// It was granted a lock.
     Granted { lock: String, token: u128, share: Share },
-    /// It was told that nobody else can be granted the lock before `until`.
+    /// It learned that the lock cannot be granted to another contender before `until`.
     Claimed { lock: String, token: u128, until: Duration },
-    /// It began to give the lock back, or to drop it: its claims are over.
+    /// It began to release or drop the lock: its claims end.
     GaveBack { lock: String, token: u128 },
-    /// It chose to ride out outages with this lock.
+    /// It chose to keep this lock through outages.
     RidesOut { lock: String, token: u128 },
-    /// It was told that nobody knows whether it still holds the lock.
+    /// The state of the lock became unknown: it may or may not still be held.
     Doubted { lock: String, token: u128 },
-    /// It was told that it has held the lock all the time.
+    /// It learned that it has held the lock without interruption.
     HeldAgain { lock: String, token: u128 },
-    /// Its work was made to do something while it did not hold the lock.
+    /// Its work was made to act while it did not hold the lock.
     Unheld { lock: String, token: u128 },
-    /// It was told that it has lost the lock.
+    /// It learned that it has lost the lock.
     Lost { lock: String, token: u128, reason: String },
-    /// It was told that it cannot have a lock, for another reason than that its time was over.
+    /// Its request for a lock failed for another reason than a timeout.
     Denied { lock: String, reason: String },
-    /// It was told that it cannot have a lock that was free, on servers that are well, after it had stood still
-    /// for less than its session lives.
+    /// Its request for a lock that was free failed, on healthy servers, after the process was suspended for less than
+    /// its session's lifetime.
     DeniedFree(String),
-    /// From now on every program runs and the servers are well, or away for no longer than locks
-    /// are kept: so much is promised to be left of a lease at each grant.
+    /// From now on every program runs, and the servers are healthy or away for no longer than locks are kept: each
+    /// grant is promised to leave this much of the lease.
     Well { always_left: Duration },
     /// A resource accepted a write that carried this token.
     Admitted { lock: String, token: u128 },
     /// A resource refused a write that carried this token.
     Refused { lock: String, token: u128 },
-    /// A write was committed together with a check that the holder's own node is there.
+    /// A write was committed together with a check that the holder's own node exists.
     Committed { lock: String, token: u128, zxid: u64 },
-    /// A program of another library was told that it holds a lock, and not until when. Its token is the
-    /// transaction that created its node, in the form of a fencing token; 0 if the node was gone already.
+    /// A program that uses another library was granted a lock without a deadline. Its token is the transaction that
+    /// created its node, in the form of a fencing token; 0 if the node was already gone.
     Believes { lock: String, token: u128, share: Share },
-    /// Such a program began to give the lock back.
+    /// Such a program began to release the lock.
     Stops { lock: String, token: u128 },
-    /// Such a program was told by its library that its connection is in doubt: a careful one does
-    /// not go on with anything.
+    /// Such a program's library reported that its connection is in doubt: a careful program stops its work.
     Warned,
     /// A program was killed.
     Died,
     /// A plain register was read.
     Read { asked: Duration, version: i32, value: u64 },
-    /// A plain register was written. `None`: nobody knows whether it was.
+    /// A plain register was written. `None`: the outcome is unknown.
     Wrote { asked: Duration, version: Option<i32>, value: u64 },
-    /// Something was still there after everything had been given back and healed.
+    /// Something still existed after everything had been released and the faults had ended.
     Left(String),
-    /// Something that programs share is not as what they were told makes it.
+    /// A shared value differs from what its confirmed operations produce.
     InexactValue(String),
-    /// Somebody waited for longer than anything takes that works.
+    /// A wait took longer than any successful operation does.
     Stuck(String),
-    /// It shares data with others, and did something to it, or was told of it.
-    Told(Told),
-    /// A snapshot of a tree was none of its states, or an older one.
+    /// An event about shared data.
+    Data(DataEvent),
+    /// A snapshot of a tree was not one of its states, or was an older one.
     InexactSnapshot(String),
-    /// A presence took another's node for its own, or touched it.
+    /// A presence took another presence's node for its own, or modified it.
     WrongPresence(String),
-    /// A presence was lost on servers that are well.
+    /// A presence was lost on healthy servers.
     LostPresence(String),
-    /// An instance of a service was not in a directory although it was registered, or was there as it
-    /// is no more.
+    /// A directory lacked an instance of a service that was registered, or listed it in a past state.
     MissingInstance(String),
-    /// A view of a group was not what the changes lead to, or did not have who is there.
+    /// A view of a group did not follow from the changes, or did not contain the members present.
     WrongView(String),
-    /// Something that is done once began where it should not have, or did not begin where it should have.
+    /// Something that is done once began where it must not, or did not begin where it must.
     WrongOnce(String),
-    /// Something about a queue was not as promised.
+    /// A queue broke a promise.
     WrongItem(String),
-    /// Something about a barrier or a latch was not as promised.
+    /// A barrier or a latch broke a promise.
     WrongRound(String),
-    /// Something about a pool was not as promised.
+    /// A pool broke a promise.
     WrongThing(String),
-    /// Something about ids or their numbers was not as promised.
+    /// Ids or their numbers broke a promise.
     WrongId(String),
-    /// An item of partitions has ended, moved or stayed without a reason, or an error came where all is well.
+    /// A partition ended, moved or stayed without a reason, or an error occurred although all is well.
     WrongPartition(String),
     /// A fault began or ended.
     Fault(String),
-    /// Anything else that helps a reader.
+    /// Other information for a reader.
     Note(String),
 }
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// In true time, since the beginning.
+    /// True time since the beginning.
     pub at: Duration,
     /// The participant.
     pub who: String,
@@ -156,7 +154,7 @@ pub struct Entry {
     pub what: What,
 }
 
-/// What happened in a run, in order.
+/// The events of a run, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     entries: Vec<Entry>,
@@ -215,7 +213,7 @@ impl fmt::Display for What {
                 write!(f, "commits {zxid:x} under {lock}, token {token:x}")
             }
             Self::Believes { lock, token, share } => {
-                write!(f, "believes to hold {lock} ({share}), token {token:x}")
+                write!(f, "believes that it holds {lock} ({share}), token {token:x}")
             }
             Self::Stops { lock, token } => write!(f, "stops with {lock}, token {token:x}"),
             Self::Warned => write!(f, "is warned"),
@@ -236,7 +234,7 @@ impl fmt::Display for What {
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
             Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
-            Self::Told(told) => write!(f, "{told}"),
+            Self::Data(told) => write!(f, "{told}"),
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),
             Self::LostPresence(what) => write!(f, "LOST PRESENCE: {what}"),
@@ -267,7 +265,7 @@ mod tests {
         for what in [
             What::Granted { lock: lock.clone(), token, share },
             What::Claimed { lock: lock.clone(), token, until },
-            What::Told(Told::View { watcher: u64::MAX, id: 9, members }),
+            What::Data(DataEvent::View { watcher: u64::MAX, id: 9, members }),
         ] {
             let text = serde_json::to_string(&what).unwrap();
             assert_eq!(serde_json::from_str::<What>(&text).unwrap(), what, "{text}");
@@ -296,7 +294,7 @@ mod tests {
     }
 }
 
-/// Histories for tests of what judges them.
+/// Histories for the tests of checkers.
 #[cfg(test)]
 pub(crate) mod lines {
     use super::*;
@@ -316,7 +314,7 @@ pub(crate) mod lines {
         What::Claimed { lock: LOCK.into(), token, until: at(until) }
     }
 
-    /// One of these lines: in which second, who, what.
+    /// Builds a history of these lines: the second, the participant, the event.
     pub(crate) fn history<T: Into<What>>(lines: Vec<(u64, &str, T)>) -> History {
         let mut history = History::default();
         for (seconds, who, what) in lines {
@@ -325,21 +323,21 @@ pub(crate) mod lines {
         history
     }
 
-    /// These lines violate this invariant, and no other.
+    /// Asserts that these lines violate this invariant and no other.
     pub(crate) fn refused(lines: Vec<(u64, &str, What)>, invariant: &str) {
         let why = check(&history(lines)).unwrap_err();
         assert!(why.contains(invariant) && why.lines().count() == 2, "{why}");
     }
 
-    /// A judge has found this.
+    /// Asserts that a checker found this violation.
     pub(crate) fn found(judged: Result<(), String>, part: &str) {
         let why = judged.unwrap_err();
         assert!(why.contains(part), "{why}");
     }
 
-    impl From<Told> for What {
-        fn from(told: Told) -> Self {
-            Self::Told(told)
+    impl From<DataEvent> for What {
+        fn from(told: DataEvent) -> Self {
+            Self::Data(told)
         }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::{peers, process};
 
-/// Options for a JVM that lives for seconds: starting fast counts for more than top speed.
+/// Options for a JVM that lives for seconds: a fast start matters more than top speed.
 pub(crate) const SHORT_LIVED: &[&str] =
     &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
@@ -23,22 +23,22 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles `source` against Curator, unless that was done before for the same text.
+    /// Compiles `source` against Curator, unless the same text was compiled before.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or the compiler is missing or refuses it; its messages are in
-    /// the error.
+    /// The file cannot be read, or the compiler is missing or reports errors; the error contains its messages.
     pub fn compile(source: &Path) -> Result<Self> {
         let class = source.file_stem().and_then(|stem| stem.to_str());
-        let class = class.with_context(|| format!("no class name in {}", source.display()))?;
+        let class = class
+            .with_context(|| format!("cannot derive a class name from {}", source.display()))?;
         let text = fs::read(source).with_context(|| format!("cannot read {}", source.display()))?;
 
         let cache = cache()?;
         let classes = cache.join(format!("{class}-{:016x}", fingerprint(&text)));
         if !classes.exists() {
-            // Several test processes may do this at once: each compiles aside, and the first
-            // one to rename wins.
+            // Several test processes may do this at once: each compiles into a directory of its own, and the first one
+            // to rename it wins.
             let aside = tempfile::tempdir_in(&cache)?;
             javac(source, aside.path())?;
             let aside = aside.keep();
@@ -50,8 +50,8 @@ impl Program {
         Ok(Self { class: class.to_owned(), classes })
     }
 
-    /// A command that runs the program; the caller adds arguments. Warnings of the libraries
-    /// appear on its standard error.
+    /// A command that runs the program; the caller adds arguments. Warnings of the libraries appear on its standard
+    /// error.
     pub fn command(&self) -> Command {
         let mut command = Command::new("java");
         command
@@ -82,9 +82,9 @@ fn fingerprint(source: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Beside the test binary, so that `cargo clean` removes it.
+/// Next to the test binary, so that `cargo clean` removes it.
 fn cache() -> Result<PathBuf> {
-    let binary = env::current_exe().context("this process does not know its own file")?;
+    let binary = env::current_exe().context("cannot determine this process's executable")?;
     let cache = binary.with_file_name("lockkeeper-java");
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     Ok(cache)

@@ -1,10 +1,10 @@
-//! What is promised to those who ride out an outage.
+//! The invariants for locks that are kept through outages.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Entry, What};
 
-/// How a hold stands, as its holder was told last.
+/// The state of a hold as last reported to its holder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LastTold {
     Held,
@@ -13,7 +13,7 @@ enum LastTold {
     Lost,
 }
 
-/// What is lost stays lost, and nothing is believed or done in jeopardy.
+/// A lost lock stays lost, and in jeopardy no claim is made and no work is done.
 pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
     walk(entries, |told, entry| match (told, &entry.what) {
         (LastTold::Lost, What::Claimed { .. } | What::HeldAgain { .. } | What::Doubted { .. }) => {
@@ -23,13 +23,13 @@ pub(crate) fn jeopardy_is_kept(entries: &[Entry]) -> Result<(), String> {
         (LastTold::Held | LastTold::RidesOut, What::HeldAgain { .. }) => {
             Err("it was not in jeopardy")
         }
-        (LastTold::Held, What::Doubted { .. }) => Err("it had not asked for that"),
-        (_, What::Unheld { .. }) => Err("nothing may be done without the lock"),
+        (LastTold::Held, What::Doubted { .. }) => Err("it had not chosen to ride out outages"),
+        (_, What::Unheld { .. }) => Err("no work may be done without the lock"),
         _ => Ok(()),
     })
 }
 
-/// Whoever rides out an outage loses its lock with its session or its node, and not at a deadline.
+/// A lock that is kept through outages is lost with its session or its node, and not at a deadline.
 pub(crate) fn an_outage_is_no_loss(entries: &[Entry]) -> Result<(), String> {
     walk(entries, |told, entry| match (told, &entry.what) {
         (LastTold::RidesOut | LastTold::Jeopardy, What::Lost { reason, .. })
@@ -41,7 +41,7 @@ pub(crate) fn an_outage_is_no_loss(entries: &[Entry]) -> Result<(), String> {
     })
 }
 
-/// Looks at each line about a hold, with how it stood before.
+/// Visits each event about a hold, with the hold's previous state.
 fn walk(
     entries: &[Entry],
     judge: impl Fn(LastTold, &Entry) -> Result<(), &'static str>,
@@ -59,7 +59,7 @@ fn walk(
         };
 
         let hold = holds.entry((&entry.who, lock, *token)).or_insert(LastTold::Held);
-        // A lock that goes on in another way may keep its token.
+        // A lock that is converted to another share may keep its token.
         if !matches!(entry.what, What::Granted { .. }) {
             judge(*hold, entry).map_err(|why| {
                 format!("{} at {:.3} s: {}; {why}", entry.who, entry.at.as_secs_f64(), entry.what)
@@ -111,7 +111,7 @@ mod tests {
         assert!(!judged(&[rides_out(), doubted(), claimed()]));
         assert!(!judged(&[rides_out(), lost("NodeDeleted"), claimed()]));
         assert!(!judged(&[rides_out(), doubted(), lost("SessionExpired"), again()]));
-        assert!(!judged(&[doubted()]), "nobody asked for it");
+        assert!(!judged(&[doubted()]), "it was not requested");
         assert!(!judged(&[rides_out(), What::Unheld { lock: LOCK.into(), token: TOKEN }]));
     }
 

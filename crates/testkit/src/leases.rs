@@ -1,4 +1,4 @@
-//! What holders were told: until when nobody else could be granted their locks.
+//! Leases: grants of locks and the deadlines that their holders learned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use crate::history::{Entry, Share, What};
 
-/// A grant, with all that its holder was told.
+/// A grant, with all that its holder learned.
 pub(crate) struct Lease<'a> {
     pub(crate) who: &'a str,
     pub(crate) token: u128,
     pub(crate) share: Share,
     pub(crate) granted: Duration,
-    /// Until when nobody else could be granted the lock, as it was told.
+    /// The deadline, as reported to the holder, before which the lock is granted to no other contender.
     pub(crate) claimed: Duration,
-    /// When it gave the lock back by itself.
+    /// When the holder released the lock.
     pub(crate) gave_back: Option<Duration>,
 }
 
@@ -28,7 +28,7 @@ impl Lease<'_> {
     }
 }
 
-/// Who, when, and with what.
+/// Formats the holder, its share and token, and the times.
 impl fmt::Display for Lease<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { who, token, share, granted, .. } = self;

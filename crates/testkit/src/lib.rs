@@ -1,24 +1,26 @@
-//! What Lockkeeper's own suites share: servers to run on, and programs to contend with.
+//! What Lockkeeper's own test suites share: servers to run on, and programs that contend for locks.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`peers`] | which real peers this machine has; skipping, loudly, what needs a missing one |
-//! | [`zookeeper`] | real Apache ZooKeeper servers: one alone, an ensemble, one for the whole process |
+//! | [`peers`] | which real peers are installed; skips, with a report, the suites that need a missing one |
+//! | [`zookeeper`] | real Apache ZooKeeper servers: standalone, an ensemble, one for the whole process |
 //! | [`postgres`] | a PostgreSQL server |
-//! | [`network`] | hosts of their own, for servers and clients, and cuts between them |
+//! | [`network`] | separate hosts for servers and clients, and cuts between them |
 //! | [`java`], [`python`] | our programs that use Apache Curator and kazoo |
-//! | [`command`] | where the `lockkeeper` command is |
-//! | [`clock`] | the time that programs in all languages can tell each other |
+//! | [`command`] | the path of the `lockkeeper` command |
+//! | [`clock`] | the clock that programs in all languages share |
 //! | [`wall_clock`] | wall clocks that jump |
-//! | [`process`] | child processes that are watched, and that never outlive the test |
-//! | [`backend`] | the engine and a real ZooKeeper, handled in the same way by contract suites |
+//! | [`process`] | child processes that are monitored and that never outlive the test |
+//! | [`backend`] | the engine and a real ZooKeeper behind one interface, for contract suites |
 //! | [`proxy`], [`frames`] | between a client and its server: counts frames, loses connections and replies |
-//! | [`history`], [`checker`], [`beliefs`] | what happened in a run, and what must be true of it; `availability`, `jeopardy` and `leases` are parts of it |
-//! | [`sharing`], [`told`] | programs that share data, and what they say of it |
-//! | [`locks`] | locks of any kind behind one face, for simulations and models |
-//! | [`scratch`] | temporary folders that never outlive it either |
+//! | [`history`], [`checker`], [`beliefs`] | the events of a run and their invariants, with `availability`, `jeopardy`
+//! and `leases` |
+//! | [`sharing`], [`data_event`] | programs that share data, and the events that they record |
+//! | [`locks`] | locks of all kinds behind one interface, for simulations and models |
+//! | [`scratch`] | temporary directories that never outlive the test |
 //!
-//! Invariant: nothing started here survives the test process, not even its death by SIGKILL.
+//! Invariant: no process or file that this crate creates outlives the test process, even if that is killed with
+//! SIGKILL.
 
 mod availability;
 #[cfg(feature = "servers")]
@@ -29,6 +31,7 @@ pub mod checker;
 pub mod clock;
 #[cfg(feature = "servers")]
 pub mod command;
+pub mod data_event;
 #[cfg(feature = "servers")]
 pub mod frames;
 pub mod gate;
@@ -53,7 +56,6 @@ pub mod python;
 #[cfg(feature = "servers")]
 pub mod scratch;
 pub mod sharing;
-pub mod told;
 #[cfg(feature = "servers")]
 pub mod wall_clock;
 #[cfg(feature = "servers")]

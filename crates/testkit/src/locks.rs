@@ -1,60 +1,60 @@
-//! The locks of simulations and models: of any kind, in any layout, behind one face. A new kind of lock
-//! is one more variant of [`Lock`].
+//! The locks of simulations and models: of any kind and layout, behind one interface. A new kind of lock is one more
+//! variant of [`Lock`].
 
 use std::time::Duration;
 
 use crate::history::Share;
 use lockkeeper::{
-    AcquireError, Client, Election, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, Instant,
-    Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Owner, ReentrantGuard,
-    ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradeableGuard, RwLockWriteGuard, Semaphore,
-    SemaphoreGuard, SemaphoreProfile, State, ZnodePath,
+    AcquireError, Client, Election, EnsureError, ExclusiveGuard, ExclusiveNode, Guard, HolderState,
+    Instant, Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Owner,
+    ReentrantGuard, ReentrantMutex, RwLock, RwLockReadGuard, RwLockUpgradeableGuard,
+    RwLockWriteGuard, Semaphore, SemaphoreGuard, SemaphoreProfile, ZnodePath,
 };
 
-/// What a lock of a run is. All clients agree on it.
+/// The lock of a run. All clients agree on it.
 #[derive(Clone, Debug)]
 pub struct Design {
-    /// Where it is.
+    /// Its path.
     pub path: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// A kind of lock, and how it is laid out.
+/// A kind of lock and its layout.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// A mutex.
     Mutex,
-    /// A mutex whose next holder waits when one has vanished.
+    /// A mutex with a lock delay: the next holder waits after a holder has disappeared.
     Delayed(Duration),
     /// A mutex that its holder enters twice.
     Reentrant,
-    /// Each time together with the lock beside it.
+    /// A multi-lock on this lock and a second one.
     Multi,
-    /// A node below the path.
+    /// An exclusive node below the path.
     Exclusive,
     /// A lock for readers and writers.
     RwLock,
-    /// A semaphore of so many permits, and what it is made of on the server.
-    #[expect(missing_docs, reason = "said above")]
+    /// A semaphore with this number of permits, and its layout on the server.
+    #[expect(missing_docs, reason = "see the variant")]
     Semaphore { permits: u32, layout: SemaphoreProfile },
-    /// An election, whose leader holds it.
+    /// An election; the leader holds it.
     Election,
 }
 
-/// How a client's mutex serves several holders of its process.
+/// How the holders of one process share a client's mutex.
 #[derive(Clone, Copy, Debug)]
 pub enum Sharing {
-    /// It does not.
+    /// They do not.
     Never,
-    /// Its node is kept for such a time when it is given back.
+    /// After a release its node is kept for this time.
     Linger(Duration),
-    /// Its node is handed on to others of the process.
+    /// Its node is handed on to other contenders of the process.
     Cohort,
 }
 
 impl Sharing {
-    /// One of the ways.
+    /// Chooses one at random.
     pub fn any(random: &mut fastrand::Rng) -> Self {
         match random.u8(0..5) {
             0 => Self::Never,
@@ -65,7 +65,7 @@ impl Sharing {
 }
 
 impl Design {
-    /// Any of the locks.
+    /// Chooses a lock at random.
     pub fn any(path: &'static str, random: &mut fastrand::Rng) -> Self {
         let kind = match random.u8(0..12) {
             0..4 => Kind::Mutex,
@@ -90,7 +90,7 @@ impl Design {
     ///
     /// # Panics
     ///
-    /// If the path is none for a lock.
+    /// The path is not valid for a lock.
     pub fn open(&self, client: &Client, sharing: Sharing) -> Lock {
         const GOOD: &str = "a path for a lock";
         match &self.kind {
@@ -119,7 +119,7 @@ impl Design {
             }
             Kind::RwLock => Lock::RwLock(RwLock::new(client, self.path).expect(GOOD)),
             Kind::Semaphore { permits, layout } => {
-                // Somebody may have changed the number before this program first sees it.
+                // Another program may change the number before this one first reads it.
                 let builder =
                     Semaphore::builder(client, self.path, *permits).accept_other_permits();
                 Lock::Semaphore(builder.profile(layout.clone()).build().expect(GOOD), *permits)
@@ -136,7 +136,7 @@ impl Design {
         format!("{}/node", self.path)
     }
 
-    /// Every way to have it once all is well.
+    /// All shares in which it can be held.
     pub fn shares(&self) -> Vec<Share> {
         match &self.kind {
             Kind::RwLock => vec![Share::Reader, Share::Upgradeable, Share::Alone],
@@ -147,7 +147,7 @@ impl Design {
         }
     }
 
-    /// Where its contenders are.
+    /// The parents of its contenders' nodes.
     ///
     /// # Panics
     ///
@@ -159,7 +159,7 @@ impl Design {
             Kind::Multi => &["", "-beside"],
             _ => &[""],
         };
-        let path = |below| ZnodePath::new(&format!("{}{below}", self.path)).expect("a path");
+        let path = |below| ZnodePath::new(&format!("{}{below}", self.path)).expect("a valid path");
         below.iter().map(path).collect()
     }
 }
@@ -169,47 +169,46 @@ impl Design {
 pub enum Lock {
     /// A mutex.
     Mutex(Mutex),
-    /// One that its holder enters twice.
+    /// A mutex that its holder enters twice.
     Reentrant(ReentrantMutex),
     /// Two locks at once.
     Multi(MultiLock),
-    /// Whose every holder is an owner of its own.
+    /// An exclusive node, of which each holder is a different owner.
     Exclusive(Client, ZnodePath),
     /// A lock for readers and writers.
     RwLock(RwLock),
-    /// With how many permits there are.
+    /// A semaphore, with its number of permits.
     Semaphore(Semaphore, u32),
     /// An election.
     Election(Election),
 }
 
-/// How somebody goes about getting a lock.
+/// How long an acquisition may wait.
 #[derive(Clone, Copy, Debug)]
-pub enum Patience {
-    /// Not at all.
-    None,
-    /// For such a time.
-    Until(Duration),
-    /// For as long as it takes.
-    Endless,
+pub enum Wait {
+    /// It does not wait.
+    Never,
+    /// It waits for this time at most.
+    For(Duration),
+    /// It waits without a limit.
+    Forever,
 }
 
-/// Gets a lock by the one of its three methods that a [`Patience`] asks for; `None` where that would need
-/// more of it.
+/// Acquires a lock by the method that a [`Wait`] requires; evaluates to `None` if the lock cannot be had within it.
 macro_rules! acquire_with {
     ($patience:expr, $lock:ident.($try:ident, $timeout:ident, $wait:ident)($($argument:expr),*)) => {
         match $patience {
-            Patience::None => $lock.$try($($argument),*).await?,
-            Patience::Until(limit) => {
+            Wait::Never => $lock.$try($($argument),*).await?,
+            Wait::For(limit) => {
                 Some($lock.$timeout($($argument,)* limit).await?)
             }
-            Patience::Endless => Some($lock.$wait($($argument),*).await?),
+            Wait::Forever => Some($lock.$wait($($argument),*).await?),
         }
     };
 }
 
 impl Lock {
-    /// Where it is; the first path, if there are two.
+    /// Its path; the first one if it has two.
     ///
     /// # Panics
     ///
@@ -218,7 +217,7 @@ impl Lock {
         match self {
             Self::Mutex(lock) => lock.path(),
             Self::Reentrant(lock) => lock.path(),
-            Self::Multi(lock) => lock.paths().next().expect("there are two"),
+            Self::Multi(lock) => lock.paths().next().expect("a multi-lock has two paths"),
             Self::Exclusive(_, node) => node,
             Self::RwLock(lock) => lock.path(),
             Self::Semaphore(lock, _) => lock.path(),
@@ -226,7 +225,7 @@ impl Lock {
         }
     }
 
-    /// One of the ways to have it.
+    /// Chooses one of its shares at random.
     pub fn any_share(&self, random: &mut fastrand::Rng) -> Share {
         match self {
             Self::RwLock(_) => match random.u8(0..6) {
@@ -239,15 +238,15 @@ impl Lock {
         }
     }
 
-    /// Gets it, or `None` where that would need more patience.
+    /// Acquires it; `None` if that takes longer than the caller may wait.
     ///
     /// # Errors
     ///
-    /// As those of the lock.
+    /// Those of the lock.
     pub async fn acquire(
         &self,
         share: Share,
-        patience: Patience,
+        patience: Wait,
     ) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
             Self::Mutex(lock) => {
@@ -294,11 +293,8 @@ impl Lock {
     }
 }
 
-/// Gets a lock as a new owner, who enters once more.
-async fn enter_twice(
-    lock: &ReentrantMutex,
-    patience: Patience,
-) -> Result<Option<Held>, AcquireError> {
+/// Acquires a lock as a new owner, and enters it a second time.
+async fn enter_twice(lock: &ReentrantMutex, patience: Wait) -> Result<Option<Held>, AcquireError> {
     let owner = Owner::new("simulated");
     let outer = acquire_with!(patience, lock.(try_acquire, acquire_timeout, acquire)(&owner));
     let Some(outer) = outer else { return Ok(None) };
@@ -306,33 +302,33 @@ async fn enter_twice(
     Ok(Some(Held::Reentrant { lock: lock.clone(), outer, inner }))
 }
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Debug)]
 pub enum Held {
     /// A mutex.
     Mutex(MutexGuard),
     /// A mutex that was entered twice, first as `outer`.
-    #[expect(missing_docs, reason = "said above")]
+    #[expect(missing_docs, reason = "see the variant")]
     Reentrant { lock: ReentrantMutex, outer: ReentrantGuard, inner: ReentrantGuard },
     /// Two locks at once.
     Multi(MultiGuard),
-    /// A node of its own: as its owner, and the right to it.
-    #[expect(missing_docs, reason = "said above")]
+    /// An exclusive node: the handle of its owner, and the guard.
+    #[expect(missing_docs, reason = "see the variant")]
     Exclusive { lock: ExclusiveNode, guard: ExclusiveGuard },
     /// For reading.
     Reader(RwLockReadGuard),
-    /// For reading, with the right to write later.
+    /// For reading, with the right to upgrade to writing.
     Upgradeable(RwLockUpgradeableGuard),
     /// For writing.
     Writer(RwLockWriteGuard),
     /// Some permits.
     Permits(SemaphoreGuard),
-    /// As the leader.
+    /// An election, as its leader.
     Leads(Leadership),
 }
 
 impl Held {
-    /// What its holder may believe; of two locks, about the first.
+    /// The guard; of two locks, the first one's.
     pub fn guard(&self) -> &Guard {
         match self {
             Self::Mutex(guard) => guard,
@@ -347,7 +343,7 @@ impl Held {
         }
     }
 
-    /// The same about each of the locks.
+    /// The guards of all its locks.
     pub fn guards(&self) -> &[Guard] {
         match self {
             Self::Multi(guard) => guard.guards(),
@@ -355,12 +351,12 @@ impl Held {
         }
     }
 
-    /// How it stands; of two locks, the worse.
-    pub fn state(&self) -> State {
+    /// Its state; of two locks, the worse one.
+    pub fn state(&self) -> HolderState {
         if let Self::Multi(guard) = self { guard.state() } else { self.guard().state() }
     }
 
-    /// Until when it is certainly held.
+    /// The deadline until which it is certainly held.
     pub fn deadline(&self) -> Option<Instant> {
         if let Self::Multi(guard) = self { guard.deadline() } else { self.guard().deadline() }
     }
@@ -369,7 +365,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// Why it is lost.
+    /// The reason for which it is lost.
     pub async fn jeopardy(&self) -> Result<(), LossReason> {
         match self {
             Self::Multi(guard) => guard.jeopardy().await,
@@ -381,7 +377,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// Why it is lost.
+    /// The reason for which it is lost.
     pub async fn held_again(&self) -> Result<(), LossReason> {
         match self {
             Self::Multi(guard) => guard.held_again().await,
@@ -393,7 +389,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// If it is lost, or not held for as long as is wanted.
+    /// It is lost, or is not held for as long as requested.
     pub async fn checkpoint(&self, wanted: Duration, grace: Duration) -> Result<(), EnsureError> {
         match self {
             Self::Multi(guard) => guard.checkpoint(wanted, grace).await,
@@ -401,11 +397,11 @@ impl Held {
         }
     }
 
-    /// Does work through outages.
+    /// Runs work through outages.
     ///
     /// # Errors
     ///
-    /// Why it was lost before the work was done.
+    /// The reason for which it was lost before the work ended.
     pub async fn run_through<T>(
         &self,
         grace: Duration,
@@ -417,12 +413,11 @@ impl Held {
         }
     }
 
-    /// Enters it once more, if its owner may. Gives whether it is held at that moment; the entry ends at
-    /// once.
+    /// Enters it once more, if its owner may. Returns whether it is held at that moment; the entry ends at once.
     ///
     /// # Errors
     ///
-    /// As those of the lock.
+    /// Those of the lock.
     pub async fn enter_again(&self) -> Result<Option<bool>, AcquireError> {
         Ok(match self {
             Self::Reentrant { lock, inner, .. } => {
@@ -433,7 +428,7 @@ impl Held {
         })
     }
 
-    /// What it can become without being given back.
+    /// The share to which it can be converted without a release.
     pub fn may_become(&self) -> Option<Share> {
         match self {
             Self::Upgradeable(_) => Some(Share::Alone),
@@ -442,11 +437,11 @@ impl Held {
         }
     }
 
-    /// Makes it that.
+    /// Converts it to that share.
     ///
     /// # Errors
     ///
-    /// As those of the upgrade or downgrade; it is given back then.
+    /// Those of the upgrade or downgrade; the lock is then released.
     pub async fn turn(self, limit: Duration) -> Result<Self, AcquireError> {
         Ok(match self {
             Self::Upgradeable(guard) => Self::Writer(guard.upgrade_timeout(limit).await?),
@@ -455,7 +450,7 @@ impl Held {
         })
     }
 
-    /// Gives it back; whether a server has confirmed it.
+    /// Releases it; returns whether a server has confirmed the release.
     pub async fn release(self) -> bool {
         let released = match self {
             Self::Mutex(guard) => guard.release().await,

@@ -1,12 +1,9 @@
-//! Hosts of their own on one machine: Linux network namespaces on one switch, and cuts between
-//! them.
+//! Separate hosts on one machine: Linux network namespaces that are connected by a switch, and cuts between them.
 //!
-//! A cut loses packets without a word, as a broken network does: the sender is given an Ethernet
-//! address that nobody has. So it works in one direction too, and whoever is cut off finds out by
-//! waiting, not by an error.
+//! A cut drops packets silently, as a broken network does: the sender gets an Ethernet address that belongs to no host.
+//! So a cut can affect one direction only, and a host that is cut off notices it by a timeout, not by an error.
 //!
-//! Nothing is named and nothing is changed outside: a namespace lives as long as the processes in
-//! it, and these die with this process.
+//! Nothing outside is named or changed: a namespace lives as long as its processes, and these end with this process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -28,13 +25,13 @@ use crate::wall_clock::WallClock;
 const START_LIMIT: Duration = Duration::from_secs(5);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where packets go that are to be lost.
+/// The Ethernet address to which packets are sent that are to be lost.
 const NOWHERE: &str = "02:00:00:00:00:ff";
 
-/// What keeps a namespace when nothing else runs in it.
+/// The program that keeps a namespace alive while nothing else runs in it.
 const KEEPER: &[&str] = &["--net", "--", "sleep", "infinity"];
 
-/// Whether this user of this machine can make one: what is missing, or `None`.
+/// Returns what is missing to create a network, or `None`.
 pub fn missing() -> Option<String> {
     let attempt = Command::new("unshare")
         .args([
@@ -59,12 +56,12 @@ pub struct Network {
     folder: TempDir,
 }
 
-/// One host of a [`Network`]. Cheap to clone; it is there while any clone is.
+/// A host of a [`Network`]. Cheap to clone; it lives as long as any clone.
 #[derive(Clone, Debug)]
 pub struct Host {
     address: Ipv4Addr,
     keeper: Arc<Process>,
-    /// If it is not the machine's.
+    /// Its own wall clock, if it has one.
     wall_clock: Option<Arc<WallClock>>,
 }
 
@@ -73,7 +70,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// This user may not make namespaces, or a program is missing: see [`missing`].
+    /// This user may not create namespaces, or a program is missing: see [`missing`].
     pub fn start(size: u8) -> Result<Self> {
         ensure!(size <= 250, "a network has at most 250 hosts, not {size}");
         let folder = scratch::folder()?;
@@ -97,11 +94,11 @@ impl Network {
         Ok(Self { hosts, _switch: switch, folder })
     }
 
-    /// The same network, where each host has a wall clock of its own: [`Host::jump_to`].
+    /// Gives each host of the network a wall clock of its own: [`Host::jump_to`].
     ///
     /// # Errors
     ///
-    /// There is no C compiler.
+    /// No C compiler is installed.
     pub fn with_wall_clocks(mut self) -> Result<Self> {
         for host in &mut self.hosts {
             let clock = WallClock::new(&host.address.to_string(), self.folder.path())?;
@@ -110,73 +107,71 @@ impl Network {
         Ok(self)
     }
 
-    /// One of the hosts, counted from 0.
+    /// A host, counted from 0.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn host(&self, index: usize) -> &Host {
         &self.hosts[index]
     }
 
-    /// From now on, whatever `from` sends to `to` is lost. The other direction works on.
+    /// Drops all that `from` sends to `to` from now on. The other direction still works.
     ///
     /// # Errors
     ///
-    /// The system refuses.
+    /// The system refuses it.
     ///
     /// # Panics
     ///
-    /// There are not so many hosts.
+    /// An index is out of range.
     pub fn cut_one_way(&self, from: usize, to: usize) -> Result<()> {
         let to = self.hosts[to].address;
         self.hosts[from].run(&lose(to))
     }
 
-    /// From now on, whatever the two send to each other is lost.
+    /// Drops all that the two hosts send to each other from now on.
     ///
     /// # Errors
     ///
-    /// As [`Network::cut_one_way`].
+    /// See [`Network::cut_one_way`].
     ///
     /// # Panics
     ///
-    /// As [`Network::cut_one_way`].
+    /// See [`Network::cut_one_way`].
     pub fn cut(&self, a: usize, b: usize) -> Result<()> {
         self.cut_one_way(a, b)?;
         self.cut_one_way(b, a)
     }
 
-    /// From now on, whatever `host` and the others send to each other is lost. Unlike as many
-    /// [`Network::cut`]s this takes one program on `host`, so that its requests to all of them stop
-    /// at about the same moment.
+    /// Drops all that `host` and the others send to each other from now on. Unlike as many calls of [`Network::cut`],
+    /// this runs one program on `host`, so that its requests to all of them are cut at about the same moment.
     ///
     /// # Errors
     ///
-    /// As [`Network::cut_one_way`].
+    /// See [`Network::cut_one_way`].
     ///
     /// # Panics
     ///
-    /// As [`Network::cut_one_way`].
+    /// See [`Network::cut_one_way`].
     pub fn isolate(&self, host: usize, others: &[usize]) -> Result<()> {
         self.on_both_sides(host, others, lose)
     }
 
-    /// Ends [`Network::isolate`]; cuts between other hosts stay.
+    /// Ends [`Network::isolate`]; cuts between other hosts remain.
     ///
     /// # Errors
     ///
-    /// As [`Network::heal`].
+    /// See [`Network::heal`].
     ///
     /// # Panics
     ///
-    /// As [`Network::cut_one_way`].
+    /// See [`Network::cut_one_way`].
     pub fn rejoin(&self, host: usize, others: &[usize]) -> Result<()> {
         self.on_both_sides(host, others, |to| format!("ip neigh del {to} dev eth0"))
     }
 
-    /// Runs on `host` what `command` says for all of the others, and on each of them what it says
-    /// for `host`.
+    /// Runs on `host` what `command` returns for all of the others, and on each of them what it returns for `host`.
     fn on_both_sides(
         &self,
         host: usize,
@@ -189,19 +184,19 @@ impl Network {
         others.iter().try_for_each(|other| self.hosts[*other].run(&command(one.address)))
     }
 
-    /// Ends the connections that `from` has to `to`, on the side of `from` only: it is told that
-    /// they are gone, as by the reset of a firewall.
+    /// Ends the connections from `from` to `to`, on the side of `from` only: it sees them closed, as by a firewall's
+    /// reset.
     ///
     /// # Errors
     ///
-    /// The system cannot do that.
+    /// The system does not support it.
     ///
     /// # Panics
     ///
-    /// There are not so many hosts.
+    /// An index is out of range.
     pub fn reset(&self, from: usize, to: usize) -> Result<()> {
         let to = self.hosts[to].address;
-        // It also complains of sockets that were gone before; what counts is that none is left.
+        // It also reports sockets that were already closed; what matters is that none remains.
         self.hosts[from].run(&format!(
             "ss -K dst {to} >/dev/null 2>&1; test -z \"$(ss -H -t state established dst {to})\""
         ))
@@ -211,13 +206,13 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// The system refuses.
+    /// The system refuses it.
     pub fn heal(&self) -> Result<()> {
         self.hosts.iter().try_for_each(|host| host.run("ip neigh flush dev eth0 nud permanent"))
     }
 }
 
-/// A command by which a host loses all that it sends to `to`.
+/// A command by which a host drops all that it sends to `to`.
 fn lose(to: Ipv4Addr) -> String {
     format!("ip neigh replace {to} lladdr {NOWHERE} dev eth0 nud permanent")
 }
@@ -244,7 +239,7 @@ impl Host {
         self.address
     }
 
-    /// The same command, run on this host.
+    /// The same command, to run on this host.
     pub fn command(&self, command: &Command) -> Command {
         let mut nsenter = Command::new("nsenter");
         nsenter.arg(format!("--net={}", self.namespace())).arg("--");
@@ -255,24 +250,24 @@ impl Host {
         there
     }
 
-    /// From now on its wall clock is so many seconds ahead of the machine's; behind, if negative.
+    /// Sets its wall clock this many seconds ahead of the machine's; behind, if negative.
     ///
     /// # Errors
     ///
-    /// It has none of its own.
+    /// The host has no wall clock of its own.
     pub fn jump_to(&self, seconds: i64) -> Result<()> {
         let clock = self.wall_clock.as_ref().context("this host has the machine's wall clock")?;
         clock.jump_to(seconds)
     }
 
-    /// A connection that was made from this host; it stays there, wherever it is used.
+    /// Connects from this host. The connection belongs to the host, wherever it is used.
     ///
     /// # Errors
     ///
-    /// Nobody answers within a second.
+    /// No answer arrives within a second.
     pub fn connect(&self, to: SocketAddrV4) -> io::Result<TcpStream> {
         let namespace = self.namespace();
-        // A thread of its own, which never comes back from there.
+        // A thread of its own, which stays in that namespace.
         let dial = thread::spawn(move || {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             let namespace = rustix::fs::open(namespace, flags, Mode::empty())?;
@@ -330,8 +325,8 @@ mod tests {
         };
         assert_eq!(hello(1)?, "hello");
         network.cut_one_way(0, 1)?;
-        assert!(hello(1).is_err(), "nothing comes back");
-        assert_eq!(hello(2)?, "hello", "the others are not concerned");
+        assert!(hello(1).is_err(), "no reply arrives");
+        assert_eq!(hello(2)?, "hello", "other hosts are not affected");
         network.heal()?;
         assert_eq!(hello(1)?, "hello");
 
@@ -343,7 +338,7 @@ mod tests {
 
         let stream = network.host(1).connect(to)?;
         network.reset(1, 0)?;
-        assert!((&stream).read_exact(&mut [0; 6]).is_err(), "told at once");
+        assert!((&stream).read_exact(&mut [0; 6]).is_err(), "closed at once");
         Ok(())
     }
 }

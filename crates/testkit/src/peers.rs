@@ -1,6 +1,6 @@
-//! Which real peers this machine has.
+//! The real peers that are installed on this machine.
 //!
-//! They are found where Debian's packages put them. A suite begins with
+//! They are searched where Debian's packages install them. A suite begins with
 //!
 //! ```no_run
 //! use lockkeeper_testkit::peers::{self, Peer};
@@ -20,24 +20,22 @@ use std::sync::OnceLock;
 
 use crate::{network, postgres, process};
 
-/// When set to `1`, a missing peer is a failure and not a reason to skip.
+/// When set to `1`, a missing peer is a failure rather than a reason to skip.
 pub const REQUIRE: &str = "LOCKKEEPER_REQUIRE_PEERS";
 
 /// Names a file to which each skipped suite appends its line.
 pub const SKIP_LOG: &str = "LOCKKEEPER_SKIP_LOG";
 
-/// Names the class path of another ZooKeeper server to test against than Debian's.
+/// Names the class path of a ZooKeeper server to test against instead of Debian's.
 pub const ZOOKEEPER_CLASS_PATH: &str = "LOCKKEEPER_ZOOKEEPER_CLASS_PATH";
 
-/// The Python that sees the modules of the distribution's packages; the first one in `PATH` may
-/// be another.
+/// The Python that sees the modules of the distribution's packages; the first one in `PATH` may be a different one.
 pub const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 const JARS: &str = "/usr/share/java";
 
 // Debian's jars name the rest of their class path in their manifests.
-// Those of Netty are missing in the class path that Debian's `zookeeper.jar` has for itself, and TLS
-// needs them.
+// Debian's `zookeeper.jar` does not list Netty's jars in its class path, and TLS needs them.
 const ZOOKEEPER_JARS: &[&str] =
     &["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"];
 const CURATOR_JARS: &[&str] = &[
@@ -51,10 +49,10 @@ const CURATOR_JARS: &[&str] = &[
     "netty-resolver.jar",
 ];
 
-/// It comes with the library itself.
+/// Installed with the library itself.
 const C_HEADER: &str = "/usr/include/zookeeper/zookeeper.h";
 
-/// Something real that a suite runs against.
+/// A real program that a suite runs against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Apache ZooKeeper's server, in Java.
@@ -65,9 +63,9 @@ pub enum Peer {
     Kazoo,
     /// ZooKeeper's client for C, and a compiler for our programs that use it.
     CClient,
-    /// Network namespaces, and the right to make them.
+    /// Network namespaces, and the right to create them.
     Network,
-    /// A compiler for what moves wall clocks, and something to move them of.
+    /// A compiler for the library that shifts wall clocks, and a program to shift them for.
     WallClock,
     /// strace, and the right to trace.
     Strace,
@@ -78,7 +76,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// What is missing for this peer, as a person would say it; `None` when all is there.
+    /// What is missing for this peer, as readable text; `None` if nothing is missing.
     pub fn missing(self) -> Option<String> {
         let mut missing: Vec<String> = match self {
             Peer::ZooKeeper if env::var_os(ZOOKEEPER_CLASS_PATH).is_some() => Vec::new(),
@@ -120,19 +118,19 @@ impl fmt::Display for Peer {
             Peer::CClient => "ZooKeeper's C client",
             Peer::Network => "a network of namespaces",
             Peer::WallClock => "wall clocks that jump",
-            Peer::Strace => "calls of the system that fail",
+            Peer::Strace => "failing system calls",
             Peer::PostgreSql => "PostgreSQL",
             Peer::Chromium => "Chromium",
         })
     }
 }
 
-/// Whether `suite` can run. When it cannot, says so in a line that no test runner swallows, and
-/// the test returns.
+/// Returns whether `suite` can run. If it cannot, reports this in a line that no test runner captures, and the test
+/// must return.
 ///
 /// # Panics
 ///
-/// When a peer is missing and [`REQUIRE`] is `1`.
+/// A peer is missing and [`REQUIRE`] is `1`.
 #[must_use = "a suite whose peers are missing must return"]
 pub fn ready(suite: &str, needed: &[Peer]) -> bool {
     let missing: Vec<String> = needed.iter().filter_map(|peer| peer.missing()).collect();
@@ -142,17 +140,17 @@ pub fn ready(suite: &str, needed: &[Peer]) -> bool {
     let why = missing.join("; ");
     assert!(
         env::var_os(REQUIRE).is_none_or(|value| value != "1"),
-        "{suite} cannot run, and {REQUIRE}=1 forbids to skip it: {why}\n\
-         `cargo xtask setup` installs what is missing, or says how to"
+        "{suite} cannot run, and {REQUIRE}=1 forbids skipping it: {why}\n\
+         `cargo xtask setup` installs what is missing, or prints how to"
     );
     report(&format!("SKIPPED: {suite}: {why}"));
     false
 }
 
-/// libtest captures what the print macros write, so a line goes to the stream itself, and to the
-/// file in which `cargo xtask test` collects such lines.
+/// libtest captures what the print macros write, so the line goes to the stream itself, and to the file in which `cargo
+/// xtask test` collects such lines.
 pub fn report(line: &str) {
-    // Nobody can be told that telling failed.
+    // There is no way to report that reporting failed.
     let _ = writeln!(io::stderr(), "{line}");
     if let Some(log) = env::var_os(SKIP_LOG) {
         let file = OpenOptions::new().create(true).append(true).open(log);
@@ -189,7 +187,7 @@ fn missing_program(program: &str) -> Option<String> {
 }
 
 fn missing_kazoo() -> Vec<String> {
-    // Starting Python is slow enough to do it once.
+    // Starting Python is slow, so the result is kept.
     static HAS_KAZOO: OnceLock<bool> = OnceLock::new();
     let has_kazoo = HAS_KAZOO.get_or_init(|| {
         let import = Command::new(SYSTEM_PYTHON)

@@ -1,6 +1,6 @@
-//! A PostgreSQL of our own, in a folder of its own.
+//! A PostgreSQL server in a directory of its own.
 //!
-//! It refuses to run as root, so root starts it as the user that Debian's package made.
+//! PostgreSQL refuses to run as root, so root starts it as the user that Debian's package creates.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -14,37 +14,37 @@ use tempfile::TempDir;
 
 use crate::process::Process;
 
-/// Where Debian's packages put it, each version in a folder of its own.
+/// Where Debian's packages install it, each version in a directory of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server, killed on drop. Its user `postgres` needs no password.
+/// A PostgreSQL server, killed on drop. Its user `postgres` needs no password.
 #[derive(Debug)]
 pub struct PostgresServer {
     /// The server's own process.
-    // Before the folder, so that the server is dead when its data goes.
+    // Before the folder, so that the server has ended when its data is removed.
     pub process: Process,
-    /// Where it listens, on the loopback address.
+    /// The port on which it listens, on the loopback address.
     pub port: u16,
-    /// What has its data.
+    /// The directory of its data.
     pub folder: TempDir,
 }
 
 impl PostgresServer {
-    /// Makes a data directory, and starts a server on it; returns when that serves.
+    /// Creates a data directory and starts a server on it; returns when the server is ready.
     ///
     /// # Errors
-    /// If it is not installed, or does not start.
+    /// PostgreSQL is not installed or does not start.
     pub async fn start() -> Result<Self> {
         let programs = programs()?;
-        // Not with the other data: that may be where only this user may go.
+        // Not in the test's directory, which only this user may be able to enter.
         let folder = tempfile::Builder::new().prefix("lockkeeper-postgres-").tempdir()?;
         let user = User::for_server(folder.path())?;
         let data = folder.path().join("data");
         initialize(&programs, &user, &data)?;
 
-        // One that was free a moment ago.
+        // A port that was free a moment ago.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = user.command(&programs.join("postgres"));
         command
@@ -58,7 +58,7 @@ impl PostgresServer {
         Ok(server)
     }
 
-    /// It listens before it serves.
+    /// Waits until it serves; it listens earlier.
     async fn serves(&mut self, programs: &Path) -> Result<()> {
         let start = Instant::now();
         let port = self.port.to_string();
@@ -69,17 +69,17 @@ impl PostgresServer {
                 return Ok(());
             }
             if self.process.status()?.is_some() || start.elapsed() > START_LIMIT {
-                bail!("PostgreSQL does not serve\n{}", self.process.tail());
+                bail!("PostgreSQL does not become ready\n{}", self.process.tail());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// The newest version's folder of programs.
+/// The newest version's directory of programs.
 ///
 /// # Errors
-/// If it is not installed.
+/// PostgreSQL is not installed.
 pub fn programs() -> Result<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir(VERSIONS)
         .into_iter()
@@ -93,7 +93,7 @@ pub fn programs() -> Result<PathBuf> {
         .collect();
     found.sort();
     let newest = found.pop().map(|(_, programs)| programs);
-    newest.context("its programs in /usr/lib/postgresql")
+    newest.context("the programs of PostgreSQL in /usr/lib/postgresql")
 }
 
 fn initialize(programs: &Path, user: &User, data: &Path) -> Result<()> {
@@ -106,21 +106,22 @@ fn initialize(programs: &Path, user: &User, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Who runs the server: whoever runs this program, or the user and group of the package.
+/// The user of the server: the one of this process, or the user and group of the package.
 struct User(Option<(u32, u32)>);
 
 impl User {
-    /// Gives the folder to whom the server will run as.
+    /// Gives the directory to the user of the server.
     fn for_server(folder: &Path) -> Result<Self> {
         if fs::metadata(folder)?.uid() != 0 {
             return Ok(Self(None));
         }
         let users = fs::read_to_string("/etc/passwd")?;
         let line = users.lines().find_map(|line| line.strip_prefix("postgres:"));
-        let line = line.context("it does not run as root, and there is no user postgres")?;
+        let line =
+            line.context("PostgreSQL does not run as root, and the user postgres does not exist")?;
         let mut numbers = line.split(':').skip(1).map(str::parse::<u32>);
         let (Some(Ok(user)), Some(Ok(group))) = (numbers.next(), numbers.next()) else {
-            bail!("the user postgres has no numbers");
+            bail!("the user postgres has no valid ids");
         };
         std::os::unix::fs::chown(folder, Some(user), Some(group))?;
         fs::set_permissions(folder, Permissions::from_mode(0o700))?;
@@ -131,7 +132,7 @@ impl User {
         let Some((user, group)) = self.0 else { return Command::new(program) };
         let mut command = Command::new("setpriv");
         command.args([format!("--reuid={user}"), format!("--regid={group}")]);
-        // Its own folder is the only one that it surely may be in.
+        // Only its own directory is certain to be accessible to it.
         command.args(["--clear-groups", "--"]).arg(program).current_dir("/");
         command
     }

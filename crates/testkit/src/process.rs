@@ -1,4 +1,4 @@
-//! Child processes that are watched, and that never outlive the test.
+//! Child processes that are monitored and that never outlive the test.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 const POLL: Duration = Duration::from_millis(10);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// A running child whose output goes to files. Killed on drop, and by the kernel when the test
-/// process dies in whatever way.
+/// A running child whose output goes to files. It is killed on drop, and by the kernel when the test process ends in
+/// any way.
 ///
-/// Not bound to any runtime: it may outlive the one in which it was started.
+/// Not bound to a runtime: it may outlive the one in which it was started.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -28,16 +28,14 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` with its output in `folder`, in `<name>.out` and `<name>.err`, and nothing
-    /// on its standard input.
+    /// Starts `command` with its output in `folder`, in `<name>.out` and `<name>.err`, and an empty standard input.
     ///
-    /// Its program, arguments, environment and working directory are used; what it says about
-    /// standard streams is not.
+    /// The command's program, arguments, environment and working directory are used; its standard streams are ignored.
     ///
     /// # Errors
     ///
-    /// The files cannot be created, or `setpriv` (of util-linux) is not there. A program that does
-    /// not exist shows only later, as exit code 127 of `setpriv`.
+    /// The files cannot be created, or `setpriv` (of util-linux) is not installed. A program that does not exist shows
+    /// only later, as exit code 127 of `setpriv`.
     pub fn spawn(name: &str, command: &Command, folder: &Path) -> Result<Self> {
         let stdout = folder.join(format!("{name}.out"));
         let stderr = folder.join(format!("{name}.err"));
@@ -48,17 +46,17 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, stdout, stderr })
     }
 
-    /// The id of the process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to its standard output so far.
+    /// Its standard output so far.
     pub fn stdout(&self) -> String {
         read(&self.stdout)
     }
 
-    /// What it has written to its standard error so far.
+    /// Its standard error so far.
     pub fn stderr(&self) -> String {
         read(&self.stderr)
     }
@@ -73,8 +71,8 @@ impl Process {
             .with_context(|| format!("cannot send {signal:?} to {} ({})", self.name, self.id()))
     }
 
-    /// Stops all its threads with SIGSTOP, and returns when they have stopped: the signal alone
-    /// leaves those that run on another core a moment to go on.
+    /// Stops all its threads with SIGSTOP, and returns when they have stopped: after the signal alone, threads on other
+    /// cores run for a moment longer.
     ///
     /// # Errors
     ///
@@ -84,7 +82,7 @@ impl Process {
         let pid = self.pid()?;
         let start = Instant::now();
 
-        // Not asking for an exit, so that the exit status stays for `status`.
+        // Does not collect the exit, so that the exit status remains for `status`.
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         while waitid(WaitId::Pid(pid), stopped)
             .with_context(|| format!("cannot wait for {} to stop", self.name))?
@@ -98,7 +96,7 @@ impl Process {
         Ok(())
     }
 
-    /// Lets it go on after [`Process::pause`].
+    /// Resumes it after [`Process::pause`].
     ///
     /// # Errors
     ///
@@ -114,7 +112,7 @@ impl Process {
 
     /// Ends it with SIGKILL and waits until it is gone. Does nothing if it has ended already.
     pub fn kill(&mut self) {
-        // Fails only for a process that has been waited for, which is what we want.
+        // Fails only for a process that has been waited for, which is the desired state.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -123,7 +121,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// The operating system does not tell.
+    /// The operating system reports an error.
     pub fn status(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().with_context(|| format!("cannot wait for {}", self.name))
     }
@@ -132,7 +130,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It has not ended after `limit`. The error shows the end of its output.
+    /// It has not ended within `limit`. The error shows the end of its output.
     pub async fn end(&mut self, limit: Duration) -> Result<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -150,7 +148,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It ended without, or `limit` passed. The error shows the end of its output.
+    /// It ended without printing it, or `limit` passed. The error shows the end of its output.
     pub async fn prints(&mut self, text: &str, limit: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -187,9 +185,9 @@ impl Drop for Process {
     }
 }
 
-/// The same command under a parent-death signal, and with signals that do what they usually do: a
-/// shell that runs the suites in the background has some of them ignored. `setpriv` and `env`
-/// replace themselves by the program, so that the process id is the program's own.
+/// The same command under a parent-death signal, and with default signal handlers: a shell that runs the suites in the
+/// background ignores some signals. `setpriv` and `env` replace themselves with the program, so that the process id is
+/// the program's own.
 pub fn mortal(command: &Command) -> Command {
     let mut mortal = Command::new("setpriv");
     mortal.args(["--pdeathsig", "KILL", "--"]);
@@ -197,7 +195,7 @@ pub fn mortal(command: &Command) -> Command {
     started_by(mortal, command)
 }
 
-/// A command that another one starts: its words come after those of `starter`.
+/// A command that another one starts: its words follow those of `starter`.
 pub(crate) fn started_by(mut starter: Command, command: &Command) -> Command {
     starter.arg(command.get_program()).args(command.get_args());
     for (key, value) in command.get_envs() {
@@ -212,11 +210,11 @@ pub(crate) fn started_by(mut starter: Command, command: &Command) -> Command {
     starter
 }
 
-/// Runs a tool to its end. `refusal` is what its failure means.
+/// Runs a tool to its end. `refusal` describes its failure.
 ///
 /// # Errors
 ///
-/// It does not start, or it fails; what it said is in the error.
+/// The tool does not start or fails; the error contains its output.
 pub(crate) fn run_tool(tool: &mut Command, refusal: &str) -> Result<()> {
     let output = tool.stdin(Stdio::null()).output();
     let output =
@@ -230,8 +228,8 @@ pub(crate) fn run_tool(tool: &mut Command, refusal: &str) -> Result<()> {
 
 /// Starts a child from a thread that lives as long as this process.
 ///
-/// The kernel sends the parent-death signal when the *thread* that started the child ends. A test
-/// has a thread of its own, which ends with the test, while a server may be shared by many tests.
+/// The kernel sends the parent-death signal when the *thread* that started the child ends. A test has a thread of its
+/// own, which ends with the test, while many tests may share a server.
 fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
@@ -240,7 +238,7 @@ fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
-                // Whoever asked waits for the answer below.
+                // The caller waits for the answer below.
                 let _ = reply.send(command.spawn());
             }
         });
@@ -260,7 +258,7 @@ fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// Where `program` is in `PATH`.
+/// The path of `program` in `PATH`.
 pub fn find(program: impl AsRef<OsStr>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -1,5 +1,5 @@
-//! A proxy between one client and its server, that understands the protocol: it counts frames,
-//! and it does to a connection what networks do.
+//! A proxy between one client and its server that understands the protocol: it counts frames and injects network
+//! faults.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::frames;
 
-/// Something that passed the proxy.
+/// A frame that passed the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// A request, to the server.
@@ -30,42 +30,42 @@ pub enum Passed {
     Event(EventKind, String),
 }
 
-/// Where a connection is lost, in relation to one request.
+/// When a connection is lost, relative to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Before the server has the request.
+    /// Before the server receives the request.
     BeforeRequest,
-    /// After the server has answered, and before the client has the answer.
+    /// After the server has answered and before the client receives the answer.
     BeforeReply,
 }
 
-/// What the proxy does with what arrives.
+/// How the proxy handles frames and connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Rules {
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and neither side is notified.
     frozen: bool,
-    /// Replies and events wait.
+    /// Replies and events are held back.
     hold_replies: bool,
-    /// Except the first so many replies since the start.
+    /// The number of replies since the start that pass even then.
     answers: usize,
-    /// Connections are closed as they come.
+    /// New connections are closed at once.
     refuse: bool,
-    /// Grows when all connections are to be closed.
+    /// Incremented to close all connections.
     cuts: u64,
 }
 
 #[derive(Debug, Default)]
 struct Log {
     passed: Vec<Passed>,
-    /// How many of them set a watch.
+    /// How many of the requests set a watch.
     watches: usize,
-    /// Since the start.
+    /// The number of requests since the start.
     requests: usize,
     replies: usize,
     losses: Vec<(OpCode, Loss)>,
-    /// Requests that are answered with an error, and how often.
+    /// Errors with which requests are to be answered, and how often.
     refusals: HashMap<OpCode, (ErrorCode, usize)>,
-    /// The version that all data is shown with.
+    /// The version shown for all data.
     version: Option<i32>,
     session: Option<(SessionId, Bytes)>,
 }
@@ -75,7 +75,7 @@ struct Shared {
     target: String,
     rules: watch::Sender<Rules>,
     log: Mutex<Log>,
-    /// Counts what passed, for those who wait for something to pass.
+    /// The number of frames that passed, for tasks that wait for frames.
     passed: watch::Sender<usize>,
 }
 
@@ -112,14 +112,14 @@ impl Proxy {
         Ok(Self { address, shared, listener })
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     // ----- faults -----------------------------------------------------------------------------
 
-    /// Closes every connection now; new ones may come.
+    /// Closes every connection; new ones are accepted.
     pub fn cut(&self) {
         self.shared.rules.send_modify(|rules| rules.cuts += 1);
     }
@@ -132,17 +132,17 @@ impl Proxy {
         });
     }
 
-    /// Lets nothing pass any more, without telling either side, until [`Proxy::restore`].
+    /// Lets nothing pass, without notifying either side, until [`Proxy::restore`].
     pub fn freeze(&self) {
         self.shared.rules.send_modify(|rules| rules.frozen = true);
     }
 
-    /// Keeps replies and events back until [`Proxy::restore`]; requests pass.
+    /// Holds back replies and events until [`Proxy::restore`]; requests pass.
     pub fn hold_replies(&self) {
         self.shared.rules.send_modify(|rules| rules.hold_replies = true);
     }
 
-    /// Lets those replies pass that belong to the requests which have passed until now.
+    /// Lets the replies pass to all requests that have passed so far.
     pub fn answer(&self) {
         let answers = self.log().requests;
         self.shared.rules.send_modify(|rules| rules.answers = answers);
@@ -160,24 +160,23 @@ impl Proxy {
         self.log().losses.push((op, loss));
     }
 
-    /// No loss is to come any more.
+    /// Cancels all remaining losses.
     pub fn lose_no_more(&self) {
         self.log().losses.clear();
     }
 
-    /// How many of these losses are still to come.
+    /// The number of losses that remain.
     pub fn losses_to_come(&self) -> usize {
         self.log().losses.len()
     }
 
-    /// Puts an error in the place of the answers to the next so many requests of this kind. The
-    /// server has done what they ask for.
+    /// Replaces the answers to the next `times` requests of this kind with an error. The server has executed these
+    /// requests.
     pub fn refuse_next(&self, op: OpCode, code: ErrorCode, times: usize) {
         self.log().refusals.insert(op, (code, times));
     }
 
-    /// Shows all data that is read with this version, which takes thousands of millions of writes to come
-    /// by; `None`: with its own.
+    /// Shows this version for all data that is read, as if there had been billions of writes; `None`: the real version.
     pub fn show_version(&self, version: Option<i32>) {
         self.log().version = version;
     }
@@ -185,7 +184,7 @@ impl Proxy {
     /// Ends the client's session on the server, as if it had expired. Returns when it has ended.
     ///
     /// # Errors
-    /// If there is no session, or the server cannot be reached.
+    /// There is no session, or the server cannot be reached.
     pub async fn expire_session(&self) -> Result<()> {
         let session = self.log().session.clone();
         let (id, password) = session.context("no session has passed")?;
@@ -195,12 +194,12 @@ impl Proxy {
 
     // ----- observation ------------------------------------------------------------------------
 
-    /// What has passed since the start, or since [`Proxy::clear`].
+    /// The frames that passed since the start or since [`Proxy::clear`].
     pub fn passed(&self) -> Vec<Passed> {
         self.log().passed.clone()
     }
 
-    /// The requests among it, without pings.
+    /// The requests among them, without pings.
     pub fn requests(&self) -> Vec<OpCode> {
         let passed = self.passed().into_iter();
         let requests = passed.filter_map(|passed| match passed {
@@ -210,7 +209,7 @@ impl Proxy {
         requests.collect()
     }
 
-    /// The events among it.
+    /// The events among them.
     pub fn events(&self) -> Vec<(EventKind, String)> {
         let passed = self.passed().into_iter().filter_map(|passed| match passed {
             Passed::Event(kind, path) => Some((kind, path)),
@@ -224,14 +223,14 @@ impl Proxy {
         self.log().watches
     }
 
-    /// Forgets what has passed.
+    /// Forgets the frames that have passed.
     pub fn clear(&self) {
         let mut log = self.log();
         log.passed.clear();
         log.watches = 0;
     }
 
-    /// Waits until what has passed is as wanted.
+    /// Waits until the frames that passed satisfy a condition.
     pub async fn passes(&self, wanted: impl Fn(&[Passed]) -> bool) {
         let mut changes = self.shared.passed.subscribe();
         while !wanted(&self.log().passed) {
@@ -259,7 +258,7 @@ impl Shared {
         self.passed.send_modify(|count| *count += 1);
     }
 
-    /// Whether a reply or an event may pass. Events pass with the replies that came before them.
+    /// Whether a reply or an event may pass. Events pass with the replies before them.
     fn answers(&self, rules: &Rules, is_event: bool) -> bool {
         let replies = self.log().replies;
         let event = is_event && rules.answers > 0 && replies == rules.answers;
@@ -273,7 +272,7 @@ impl Shared {
         Some(*code)
     }
 
-    /// Whether this request is one to lose the connection at.
+    /// Whether the connection is to be lost at this request.
     fn take_loss(&self, op: OpCode) -> Option<Loss> {
         let losses = &mut self.log().losses;
         let index = losses.iter().position(|(lost, _)| *lost == op)?;
@@ -289,7 +288,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until it ends on either side or is cut.
+/// Relays a connection until it ends on either side or is cut.
 async fn relay(client: TcpStream, shared: Arc<Shared>) {
     let mut rules = shared.rules.subscribe();
     let cuts = rules.borrow().cuts;
@@ -307,14 +306,13 @@ async fn relay(client: TcpStream, shared: Arc<Shared>) {
     };
 
     tokio::select! {
-        // However a connection ends, both sides see it closed.
+        // When one side of a connection ends, both sides are closed.
         _ = relaying => {}
         _ = rules.wait_for(|rules| rules.cuts != cuts) => {}
     }
 }
 
-/// The requests of one connection that have no reply yet: what they are, and whether the
-/// connection is lost at the reply.
+/// The unanswered requests of a connection: their kinds, and whether the connection is lost at the reply.
 type Pending = Mutex<HashMap<i32, (OpCode, bool)>>;
 
 async fn requests(
@@ -375,7 +373,7 @@ async fn replies(
         } else {
             let request =
                 pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&header.xid);
-            let (op, lost) = request.context("a reply to no request")?;
+            let (op, lost) = request.context("a reply without a request")?;
             ensure!(!lost, "lost before the reply to {op:?}");
             shared.note(Passed::Reply(op));
             if let Some(error) = shared.take_refusal(op) {
@@ -393,16 +391,16 @@ async fn replies(
     }
 }
 
-/// A reply that ends with a stat, with another version in it.
+/// Replaces the version in a reply that ends with a stat.
 fn with_version(reply: &Bytes, version: i32) -> Bytes {
-    // Six of the fields come after it: four numbers of four bytes, and two of eight.
+    // Six fields follow the version: four of four bytes and two of eight bytes.
     let start = reply.len() - (4 * 4 + 2 * 8) - 4;
     let mut changed = BytesMut::from(&reply[..]);
     changed[start..start + 4].copy_from_slice(&version.to_be_bytes());
     changed.freeze()
 }
 
-/// Whether a request of one of the kinds that may set a watch does so.
+/// Whether a request of a kind that may set a watch sets one.
 fn sets_a_watch(op: OpCode, body: &mut Decoder) -> Result<bool> {
     use OpCode::{Exists, GetChildren, GetChildren2, GetData};
     match op {
@@ -420,7 +418,7 @@ async fn forward(to: &mut OwnedWriteHalf, frame: &Bytes) -> Result<()> {
     frames::send(to, |out| out.extend_from_slice(frame)).await
 }
 
-/// Takes a session over and closes it; returns whether the server says that it is over.
+/// Resumes a session and closes it; returns whether the server confirms its end.
 async fn end_session(target: &str, session_id: SessionId, password: Bytes) -> Result<bool> {
     let mut stream = TcpStream::connect(target).await?;
     let request = ConnectRequest { session_id, password, ..ConnectRequest::new_session(10_000) };
@@ -429,7 +427,7 @@ async fn end_session(target: &str, session_id: SessionId, password: Bytes) -> Re
     write_frame(&mut out, |out| Request::CloseSession.encode(1, out));
     stream.write_all(&out).await?;
     let mut received = Vec::new();
-    // The session's own client may take it back in between; then this connection is closed early.
+    // The session's own client may resume it in between; then this connection is closed early.
     let _ = stream.read_to_end(&mut received).await;
     let mut received = BytesMut::from(&received[..]);
     let Some(hello) = split_frame(&mut received, MAX_FRAME)? else {

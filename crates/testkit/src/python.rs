@@ -8,7 +8,7 @@ use crate::peers;
 /// A command that runs `script`; the caller adds arguments.
 pub fn command(script: &Path) -> Command {
     let mut command = Command::new(peers::SYSTEM_PYTHON);
-    // The repository is no place for byte code.
+    // Byte code must not be written into the repository.
     command.env("PYTHONDONTWRITEBYTECODE", "1").arg(script);
     command
 }

@@ -1,8 +1,7 @@
-//! Temporary folders that go away with their handle, or else with this process.
+//! Temporary directories that are removed with their handle, or at the end of this process.
 //!
-//! A handle in a static is never dropped, and neither is anything in a killed process. So all
-//! folders lie in one root per process, and a shell waits for the end of this process to remove
-//! that root.
+//! A handle in a static is never dropped, and a killed process drops nothing. So all directories are in one root per
+//! process, and a shell removes the root when this process has ended.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,15 +11,15 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// Waits until the other end of its input is closed, as the kernel does for a process that ends in
-/// whatever way. Servers die at the same moment; the pause lets them be gone.
+/// Waits until the other end of its input is closed, which the kernel does when a process ends in any way. Servers are
+/// killed at the same moment; the pause lets them end.
 const REMOVE_AT_THE_END: &str = r#"read -r _; sleep 1; exec rm -rf "$1""#;
 
-/// A new folder, removed on drop.
+/// Creates a directory that is removed on drop.
 ///
 /// # Errors
 ///
-/// The system's folder for temporary files cannot be written to.
+/// The system's directory for temporary files is not writable.
 pub fn folder() -> io::Result<TempDir> {
     tempfile::tempdir_in(root()?)
 }
@@ -34,7 +33,7 @@ fn root() -> io::Result<&'static Path> {
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
-    /// Open for as long as this process lives.
+    /// Open while this process lives.
     _alive: Option<ChildStdin>,
 }
 
@@ -47,7 +46,7 @@ impl Root {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C on the terminal is meant for the tests, not for what cleans up after them.
+            // Ctrl-C on the terminal is meant for the tests, not for the cleanup after them.
             .process_group(0)
             .spawn()?;
         Ok(Self { path: folder.keep(), _alive: watcher.stdin.take() })

@@ -1,6 +1,6 @@
-/* Preloaded into a program, it moves what the program is told of the wall time by the number of
- * seconds in the file that LOCKKEEPER_WALL_CLOCK names. Whoever writes another number there makes
- * the clock jump. The clocks that nobody sets stay as they are. */
+/* Preloaded into a program, this library shifts the wall time that the program reads by the number of
+ * seconds in the file that LOCKKEEPER_WALL_CLOCK names. Writing another number to the file makes the
+ * clock jump. Monotonic clocks are unchanged. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
-//! Wall clocks that jump, for programs in any language: a small library that is preloaded into
-//! them moves what they are told.
+//! Wall clocks that jump, for programs in any language: a small library is preloaded into them and shifts the time that
+//! they read.
 //!
-//! The machine's own clock is not touched. The clocks that count from the start of the machine are
-//! not either: nobody can set those.
+//! The machine's own clock is unchanged. The clocks that count from the start of the machine are unchanged too: no
+//! program can set those.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -15,43 +15,43 @@ use crate::process;
 
 const SOURCE: &str = include_str!("wall_clock.c");
 
-/// The wall clock of some programs.
+/// A wall clock that several programs share.
 #[derive(Debug)]
 pub struct WallClock {
     library: PathBuf,
     file: PathBuf,
-    /// How far it is from the real time, in seconds.
+    /// Its offset from the real time, in seconds.
     shift: File,
 }
 
 impl WallClock {
-    /// One that is right, with its files in `folder`, named `name`.
+    /// Creates a clock with offset 0, with its files in `folder`, named `name`.
     ///
     /// # Errors
     ///
-    /// There is no C compiler, or the files cannot be written.
+    /// No C compiler is installed, or the files cannot be written.
     pub fn new(name: &str, folder: &Path) -> Result<Self> {
         let library = folder.join("wall_clock.so");
         if !library.exists() {
             compile(folder, &library)?;
         }
         let file = folder.join(format!("{name}.clock"));
-        let shift = File::create(&file).with_context(|| format!("cannot make {file:?}"))?;
+        let shift = File::create(&file).with_context(|| format!("cannot create {file:?}"))?;
         let clock = Self { library, file, shift };
         clock.jump_to(0)?;
         Ok(clock)
     }
 
-    /// From now on it is so many seconds ahead of the real time; behind, if negative.
+    /// Sets it this many seconds ahead of the real time; behind, if negative.
     ///
     /// # Errors
     ///
-    /// Its file cannot be written to.
+    /// Its file cannot be written.
     pub fn jump_to(&self, seconds: i64) -> Result<()> {
         self.shift.write_all_at(&seconds.to_ne_bytes(), 0).context("cannot shift a wall clock")
     }
 
-    /// Has a command, which is yet to be started, see this clock.
+    /// Makes a command that is not yet started use this clock.
     pub fn show_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("LOCKKEEPER_WALL_CLOCK", &self.file);
     }
@@ -76,7 +76,7 @@ mod tests {
 
     const HOUR: i64 = 3_600;
 
-    /// The seconds of the wall clock and of the steady one, a line each, until it is killed.
+    /// Prints the seconds of the wall clock and of the steady clock, a line each, until it is killed.
     const TELL: &str = "import time\n\
         while True:\n  print(int(time.time()), int(time.monotonic()), flush=True); time.sleep(0.01)";
 
@@ -108,7 +108,7 @@ mod tests {
 
     fn lines(process: &Process) -> Vec<(i64, i64)> {
         let output = process.stdout();
-        // The last line may be half a line.
+        // The last line may be incomplete.
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let parse = |line: &str| {
             let (wall, steady) = line.split_once(' ')?;
@@ -122,6 +122,6 @@ mod tests {
     }
 
     fn told(process: &Process, wanted: impl Fn(i64) -> bool) -> (i64, i64) {
-        *lines(process).iter().find(|(wall, _)| wanted(*wall)).expect("it has told")
+        *lines(process).iter().find(|(wall, _)| wanted(*wall)).expect("it has reported")
     }
 }

@@ -1,4 +1,4 @@
-//! Access control: who a client is, what a list allows, and which lists are acceptable.
+//! Access control: identities of clients, permission checks, and validation of lists.
 
 mod entry;
 mod list;
@@ -12,28 +12,28 @@ use self::entry::{Range, is_anyone};
 pub(crate) use self::list::{AclRef, Extent};
 use crate::gradual::GradualMap;
 
-/// How long a list may be, before and after `auth` is replaced by identities. What one check may cost
-/// grows with it, and what a request of a few bytes leaves on the disk.
+/// The maximum length of a list, before and after `auth` is replaced by identities. It bounds the cost of one
+/// check, and how much data a request of a few bytes can leave on disk.
 pub(crate) const MAX_EXTENT: Extent = Extent { entries: 1_000, bytes: 256 * 1024 };
 
 /// Fails unless `acl` gives one of these identities one of the permissions `wanted`.
 ///
-/// However long the list, the cost grows with the number of identities only.
+/// The cost depends on the number of identities, not on the length of the list.
 pub(crate) fn check(
     acl: &AclRef,
     wanted: Permissions,
     identities: &[Identity],
 ) -> Result<(), ErrorCode> {
-    // ZooKeeper reads an empty list as no restriction; no request can create one.
+    // ZooKeeper treats an empty list as unrestricted; requests cannot create one.
     let allowed = acl.is_empty()
         || identities.iter().any(|identity| identity.scheme == "super")
         || acl.grants(wanted, identities);
     if allowed { Ok(()) } else { Err(ErrorCode::NoAuth) }
 }
 
-/// The list that a node gets when a client with these identities asks for `wanted`: without
-/// repetitions, `auth` replaced by what the client has proven. It ends soon after [`MAX_EXTENT`], and
-/// is then too long to be of use.
+/// The list that a node gets when a client with these identities requests `wanted`: without duplicates, and
+/// with `auth` replaced by the client's proven identities. Processing stops soon after [`MAX_EXTENT`]; the
+/// list is then too long to be accepted.
 pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, ErrorCode> {
     if wanted.is_empty() {
         return Err(ErrorCode::InvalidAcl);
@@ -62,8 +62,8 @@ pub(crate) fn expand(wanted: &[Acl], identities: &[Identity]) -> Result<AclRef, 
     Ok(expanded.into())
 }
 
-/// An address is no proof of who someone is, so `auth` never stands for it; nor does it stand for
-/// the super user, who is on no list.
+/// An address does not prove an identity, so `auth` never stands for one. It does not stand for the super user
+/// either, which is never listed.
 fn expand_auth(
     permissions: Permissions,
     identities: &[Identity],
@@ -80,7 +80,7 @@ fn expand_auth(
 
 fn is_valid(entry: &Acl) -> bool {
     match entry.scheme.as_str() {
-        // ZooKeeper does not count empty parts at the end.
+        // ZooKeeper ignores empty parts at the end.
         "digest" => entry.id.trim_end_matches(':').split(':').count() == 2,
         "ip" => Range::parse(&entry.id).is_some(),
         "x509" => is_distinguished_name(&entry.id),
@@ -88,7 +88,7 @@ fn is_valid(entry: &Acl) -> bool {
     }
 }
 
-/// Roughly what ZooKeeper takes: `key=value` parts between commas, none at all included.
+/// Approximately what ZooKeeper accepts: `key=value` parts separated by commas, including none at all.
 fn is_distinguished_name(id: &str) -> bool {
     let is_part = |part: &str| {
         part.split_once('=').is_some_and(|(key, _)| {
@@ -97,7 +97,7 @@ fn is_distinguished_name(id: &str) -> bool {
         })
     };
 
-    // A comma after a backslash belongs to the value.
+    // A comma after a backslash is part of the value.
     let mut parts: Vec<String> = Vec::new();
     for piece in id.split([',', ';', '+']) {
         match parts.last_mut() {
@@ -108,7 +108,7 @@ fn is_distinguished_name(id: &str) -> bool {
     id.is_empty() || parts.iter().all(|part| is_part(part))
 }
 
-/// The list as it is shown to someone who may not administer the node.
+/// The list as shown to clients that lack the ADMIN permission on the node.
 pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
     acl.iter()
         .map(|entry| match entry.id.split_once(':') {
@@ -120,16 +120,16 @@ pub(crate) fn mask_digests(acl: &[Acl]) -> Vec<Acl> {
         .collect()
 }
 
-/// Keeps one copy of each distinct list that nodes have.
+/// Keeps one copy of each distinct list.
 #[derive(Default)]
 pub(crate) struct AclTable {
     lists: GradualMap<AclRef, ()>,
-    /// What the lists weigh.
+    /// The memory use of the lists, in bytes.
     bytes: usize,
 }
 
 impl AclTable {
-    /// The copy of `acl` that nodes share, for one more node.
+    /// Returns the shared copy of `acl`, for one more node.
     pub(crate) fn intern(&mut self, acl: AclRef) -> AclRef {
         if acl.is_open() {
             return AclRef::open();
@@ -143,7 +143,7 @@ impl AclTable {
         acl
     }
 
-    /// The copy of `acl` that nodes share, or `acl` itself if none has such a list.
+    /// The shared copy of `acl`, or `acl` itself if no node has such a list.
     pub(crate) fn shared(&self, acl: AclRef) -> AclRef {
         if acl.nodes() > 0 || acl.is_open() {
             return acl;
@@ -154,7 +154,7 @@ impl AclTable {
         }
     }
 
-    /// A node has given up the list, which is forgotten if it was the last one.
+    /// A node no longer has the list. The list is removed when no node has it.
     pub(crate) fn release(&mut self, acl: &AclRef) {
         if !acl.is_open() && acl.lose_node() {
             self.lists.remove(acl);
@@ -162,7 +162,7 @@ impl AclTable {
         }
     }
 
-    /// What all lists weigh, in bytes.
+    /// The memory use of all lists, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(masked, [entry("digest", "u:x"), entry("ip", "::1")]);
     }
 
-    /// As long as a node has it, equal lists are one; whoever else holds it does not keep it there.
+    /// While a node has the list, equal lists share one copy. Other references do not keep it in the table.
     #[test]
     fn a_list_is_kept_while_a_node_has_it() {
         let mut table = AclTable::default();
@@ -229,6 +229,6 @@ mod tests {
         assert_eq!(table.shared(list()).nodes(), 1);
         table.release(&second);
         assert_eq!((table.lists.len(), table.bytes(), first.nodes()), (0, 0, 0));
-        assert_eq!(table.intern(first).nodes(), 1, "it comes back");
+        assert_eq!(table.intern(first).nodes(), 1, "the list is stored again");
     }
 }

@@ -1,9 +1,9 @@
-//! A table of paths that finds a path and all that are above it in one pass.
+//! A hash table that looks up a path and all its ancestors in one pass.
 //!
-//! Quotas and recursive watches hold for everything below their nodes, so each change looks for them at
-//! every level of its path. To hash each of these paths from its beginning takes time that grows with
-//! the length of the path times its levels. Here, the hash of a path is made of that of its parent and
-//! its last segment.
+//! Quotas and recursive watches apply to everything below their nodes, so each change looks them up at every
+//! level of its path. Hashing each of these paths from its beginning takes time proportional to the length of
+//! the path times its levels. Here, the hash of a path is computed from the hash of its parent and its last
+//! segment.
 
 use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use hashbrown::Equivalent;
 use crate::gradual::GradualMap;
 use crate::hash::QuickHash;
 
-/// Values for paths, which also hold for what is below these.
+/// Values for paths that also apply to their descendants.
 pub(crate) struct AncestorMap<V> {
     entries: GradualMap<PathKey, V>,
     hasher: QuickHash,
 }
 
-/// A path with its hash, so that the table does not hash it anew.
+/// A path with its hash, so that the table does not hash it again.
 #[derive(PartialEq, Eq)]
 struct PathKey {
     hash: u64,
@@ -32,7 +32,7 @@ impl Hash for PathKey {
     }
 }
 
-/// A path that is looked for.
+/// A path to look up.
 #[derive(Clone, Copy)]
 struct Level<'a> {
     hash: u64,
@@ -62,13 +62,13 @@ impl<V> AncestorMap<V> {
         self.entries.len() == 0
     }
 
-    /// The value of this very path, which is added if there is none.
+    /// The value of exactly this path, which is added if it is missing.
     pub(crate) fn or_insert_with(&mut self, path: Arc<str>, value: impl FnOnce() -> V) -> &mut V {
         let Level { hash, .. } = self.level(&path);
         self.entries.or_insert_with(PathKey { hash, path }, value)
     }
 
-    /// The value of this very path.
+    /// The value of exactly this path.
     pub(crate) fn get_mut(&mut self, path: &str) -> Option<&mut V> {
         let level = self.level(path);
         self.entries.get_mut(&level)
@@ -79,9 +79,9 @@ impl<V> AncestorMap<V> {
         self.entries.remove(&level)
     }
 
-    /// What holds for `path`, from `/` down to itself, each with the path that it is from.
+    /// The values that apply to `path`, from `/` down to the path itself, each with its path.
     pub(crate) fn above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a V)> {
-        // The paths of a table that is empty need not be hashed.
+        // An empty table does not need the hashes.
         let levels = (!self.is_empty()).then(|| self.levels(path)).into_iter().flatten();
         levels.filter_map(|level| Some((level.path, self.entries.get(&level)?)))
     }
@@ -91,7 +91,7 @@ impl<V> AncestorMap<V> {
         self.levels(path).last().map_or(whole, |level| Level { path, ..level })
     }
 
-    /// `/`, and one more segment each time.
+    /// `/`, then one more segment each time.
     fn levels<'a>(&'a self, path: &'a str) -> impl Iterator<Item = Level<'a>> {
         let slashes = path.match_indices('/').map(|(at, _)| at);
         let (mut hash, mut begin) = (0, 0);
@@ -103,7 +103,7 @@ impl<V> AncestorMap<V> {
         std::iter::once(Level { hash: 0, path: "/" }).chain(below)
     }
 
-    /// Gives the memory back that is there for many more paths than there are now.
+    /// Frees memory that is reserved for many more paths than the table contains.
     pub(crate) fn shrink(&mut self) {
         self.entries.shrink();
     }
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(found(&map, "/a/b/c/d"), [("/", 0), ("/a/b", 2), ("/a/b/c", 3)]);
     }
 
-    /// E25: each level was hashed from the beginning of the path, which took a hundred times as long. Seen
-    /// to fail with that.
+    /// E25: each level was hashed from the beginning of the path, which took a hundred times as long. Fails
+    /// with that implementation.
     #[test]
     fn the_levels_of_a_path_are_hashed_in_one_pass() {
         const LEVELS: usize = 250;
@@ -143,7 +143,7 @@ mod tests {
         let mut map = AncestorMap::default();
         map.or_insert_with("/".into(), || 0);
 
-        // The quickest of some, so that what else runs counts little.
+        // The fastest of several runs, to reduce the effect of other processes.
         let quickest = |path: &str| {
             let time = || {
                 let began = std::time::Instant::now();
@@ -156,7 +156,7 @@ mod tests {
         assert!(deep < 20 * flat, "{deep:?} for {LEVELS} levels, {flat:?} for one as long");
     }
 
-    /// A client may watch what can be no path of a node. It is nothing else's ancestor.
+    /// A client may watch a path that no node can have. It is not an ancestor of other paths.
     #[test]
     fn what_is_no_path_is_only_itself() {
         let mut map = AncestorMap::default();

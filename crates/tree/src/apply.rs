@@ -1,4 +1,4 @@
-//! Applies transactions to the tree. Nothing here can fail: `prepare` has checked.
+//! Applies transactions to the tree. This cannot fail, because `prepare` has validated them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::nodes::{Node, Owner, Tree};
 use crate::quota;
 use crate::txn::{Applied, Stamp, TreeEvent, TreeEventKind, Txn};
 
-/// Applies `txn` and notes what watches have to hear.
+/// Applies `txn` and records the events for watches.
 pub(crate) fn apply(
     tree: &mut Tree,
     stamp: Stamp,
@@ -71,10 +71,10 @@ fn set_data(
     Applied::Changed(stat)
 }
 
-/// No watch waits for this.
+/// No watch fires for this.
 fn set_acl(tree: &mut Tree, path: &str, acl: AclRef, version: i32) -> Applied {
     let acl = tree.acls.intern(acl);
-    let node = tree.touch(path).expect("prepare found it");
+    let node = tree.touch(path).expect("prepare checked that the node exists");
     let old = std::mem::replace(&mut node.acl, acl);
     node.aversion = version;
     let stat = node.stat();

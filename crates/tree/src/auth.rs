@@ -8,21 +8,21 @@ use subtle::ConstantTimeEq as _;
 use crate::acl::Identity;
 use crate::config::{Config, SuperDigest};
 
-/// The identity that every client from an IP address has.
+/// The identity of every client with this IP address.
 pub(crate) fn by_address(peer: IpAddr) -> Identity {
     Identity { scheme: "ip", id: peer.to_canonical().to_string() }
 }
 
-/// The identity of the client whose certificate has this subject.
+/// The identity of a client whose certificate has this subject.
 pub(crate) fn by_certificate(subject: String) -> Identity {
     Identity { scheme: "x509", id: subject }
 }
 
-/// The identities that the credentials of a client prove, at this address and with these identities so
-/// far; none if they prove nothing.
+/// The identities that the credentials of a client prove, given its address and its identities so far. Empty
+/// if the credentials do not prove anything.
 ///
-/// A digest proves itself: whoever shows another password becomes another identity. One of them,
-/// if any, is the super user's.
+/// Digest credentials are always accepted: a different password results in a different identity. One of these
+/// identities may be the super user's.
 pub(crate) fn authenticate(
     request: &AuthRequest,
     peer: Option<IpAddr>,
@@ -35,7 +35,7 @@ pub(crate) fn authenticate(
             with_super(Identity { scheme: "digest", id }, config.super_digest.as_ref())
         }
         "ip" => peer.map(by_address).into_iter().collect(),
-        // What the certificate proves was added when the connection was opened.
+        // The identity of the certificate was added when the connection was opened.
         "x509" => identities.iter().filter(|i| i.scheme == "x509").cloned().collect(),
         _ => Vec::new(),
     }

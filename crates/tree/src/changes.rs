@@ -1,38 +1,38 @@
-//! The changes that must become durable, and the stored state that a server starts from.
+//! The changes that must become durable, and the stored state from which a server starts.
 
-/// A key space of the storage.
+/// A key space in the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// The key is a node's path in UTF-8.
     Nodes,
     /// The key is a session's id, 8 bytes big-endian.
     Sessions,
-    /// A few single values, such as the last zxid.
+    /// Single values, such as the last zxid.
     Meta,
 }
 
 /// The new state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Where.
+    /// The key space.
     pub table: Table,
-    /// Which key.
+    /// The key.
     pub key: &'a [u8],
-    /// The new value; `None`: the key is to be removed (it may be absent already).
+    /// The new value; `None` to remove the key, which may already be absent.
     pub value: Option<&'a [u8]>,
-    /// Whether it is certain that the key was absent before.
+    /// Whether the key is known to be absent before.
     pub is_new: bool,
 }
 
-/// New states, at most one per key, to be committed as one atomic step.
+/// New values, at most one per key, to commit in one atomic step.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Each key, followed by its value: one allocation for all.
+    /// Each key followed by its value, in one allocation.
     bytes: Vec<u8>,
     records: Vec<ChangeRecord>,
 }
 
-/// Where a change stands in the bytes.
+/// The position of a change in the bytes.
 #[derive(Clone, Copy, Debug)]
 struct ChangeRecord {
     table: Table,
@@ -43,13 +43,13 @@ struct ChangeRecord {
 }
 
 impl Changes {
-    /// None, with room for so many.
+    /// Empty, with capacity for this many changes.
     pub(crate) fn with_room(count: usize) -> Self {
-        // A path and a short record, as the nodes of locks have.
+        // The size of a path and a short record, as nodes of locks have.
         Self { bytes: Vec::with_capacity(96 * count), records: Vec::with_capacity(count) }
     }
 
-    /// Adds a change of `key`: `value` writes the new value; `None`: it is to be removed.
+    /// Adds a change of `key`: `value` writes the new value; `None` removes the key.
     pub(crate) fn add(
         &mut self,
         (table, is_new): (Table, bool),
@@ -67,7 +67,7 @@ impl Changes {
         self.records.push(ChangeRecord { table, is_new, key: start, value, end });
     }
 
-    /// The changes, in the order in which the keys were first touched.
+    /// The changes, in the order in which their keys were first changed.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
         self.records.iter().map(|&ChangeRecord { table, is_new, key, value, end }| Change {
             table,
@@ -77,7 +77,7 @@ impl Changes {
         })
     }
 
-    /// How many keys change.
+    /// The number of changed keys.
     pub fn len(&self) -> usize {
         self.records.len()
     }
@@ -87,7 +87,7 @@ impl Changes {
         self.records.is_empty()
     }
 
-    /// Lengths of all keys and values.
+    /// The total length of all keys and values.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -104,29 +104,29 @@ impl<'a> FromIterator<Change<'a>> for Changes {
     }
 }
 
-/// Why stored records do not make up a server's state.
+/// Why stored records do not form a valid state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// A record whose bytes cannot be read.
+    /// A record cannot be decoded.
     #[error("the stored {record} is damaged: {problem}")]
     Damaged {
-        /// Which record.
+        /// The record.
         record: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
-    /// A record in a format that this version does not know.
+    /// A record has a format that this version does not know.
     #[error(
-        "the stored {record} has format {format}, which a newer version wrote: use that version"
+        "the stored {record} has format {format}, which only newer versions can read; use a newer version"
     )]
     Newer {
-        /// Which record.
+        /// The record.
         record: String,
-        /// Its format.
+        /// The format.
         format: u8,
     },
-    /// Records that contradict each other, or miss another one.
+    /// Records contradict each other, or a record is missing.
     #[error("the stored state is inconsistent: {0}")]
     Inconsistent(String),
 }

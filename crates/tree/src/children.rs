@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use crate::lengths::LEN;
 
-/// How many paths a run has at most. To add one moves half of a run on average.
-const RUN: usize = 256;
+/// The maximum number of paths in a run. Adding a path moves half a run on average.
+const MAX_RUN: usize = 256;
 
-/// Whole paths, shared with the keys of the tree, and what a list of their names would weigh.
+/// Complete paths, shared with the keys of the tree, and the encoded size of the list of names.
 ///
-/// A run is found by halving, and the place in it too: that looks at half as many paths as a search
-/// through the nodes of the standard library's ordered set.
+/// Binary search finds the run and then the position in it. This compares half as many paths as a lookup in
+/// the standard library's ordered set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
-    /// Sorted, in sorted runs. None is empty, except that of a node whose last child has gone: the
-    /// next one comes soon.
+    /// Sorted runs in sorted order. Empty runs are removed, except the last one of a node: its next child
+    /// usually follows soon.
     runs: Vec<Vec<Arc<str>>>,
     count: u32,
-    /// Lengths of all names. Names of more than 4 GiB are more than any frame could list.
+    /// The total length of all names. More than 4 GiB does not fit into any frame.
     name_bytes: u32,
 }
 
@@ -30,22 +30,22 @@ impl Children {
         self.name_bytes = self.name_bytes.saturating_add(name_len(parent, &path));
 
         let Some(paths) = self.runs.get_mut(run) else { return self.runs.push(vec![path]) };
-        match paths.len() < RUN {
+        match paths.len() < MAX_RUN {
             true => paths.insert(place, path),
-            // Behind all others, as numbers that grow: no room is left for others between them.
-            false if place == RUN => self.runs.insert(run + 1, vec![path]),
+            // After all others, as with increasing numbers: no space is left between them.
+            false if place == MAX_RUN => self.runs.insert(run + 1, vec![path]),
             false => {
-                let mut upper = paths.split_off(RUN / 2);
-                match place <= RUN / 2 {
+                let mut upper = paths.split_off(MAX_RUN / 2);
+                match place <= MAX_RUN / 2 {
                     true => paths.insert(place, path),
-                    false => upper.insert(place - RUN / 2, path),
+                    false => upper.insert(place - MAX_RUN / 2, path),
                 }
                 self.runs.insert(run + 1, upper);
             }
         }
     }
 
-    /// Takes a child of the node at `parent` out.
+    /// Removes a child of the node at `parent`.
     pub(crate) fn remove(&mut self, parent: &str, path: &str) {
         let (run, Ok(place)) = self.place(path) else { return };
         self.count -= 1;
@@ -53,8 +53,8 @@ impl Children {
 
         self.runs[run].remove(place);
         let left = self.runs[run].len();
-        let next = self.runs.get(run + 1).map_or(RUN, Vec::len);
-        if left + next <= RUN / 2 {
+        let next = self.runs.get(run + 1).map_or(MAX_RUN, Vec::len);
+        if left + next <= MAX_RUN / 2 {
             let next = self.runs.remove(run + 1);
             self.runs[run].extend(next);
         } else if left == 0 && self.runs.len() > 1 {
@@ -64,11 +64,11 @@ impl Children {
         }
     }
 
-    /// The run in which a path is or belongs, and its place there: where it is, or where it would be.
+    /// The run that contains a path or would contain it, and its position there.
     fn place(&self, path: &str) -> (usize, Result<usize, usize>) {
         let is_before = |run: &Vec<Arc<str>>| run.last().is_some_and(|last| **last < *path);
         let Some((last, others)) = self.runs.split_last() else { return (0, Err(0)) };
-        // Numbers that grow.
+        // Fast path for increasing numbers.
         if is_before(last) {
             return (others.len(), Err(last.len()));
         }
@@ -84,13 +84,13 @@ impl Children {
         self.count == 0
     }
 
-    /// Their paths, in order.
+    /// The paths, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
         self.runs.iter().flatten()
     }
 
-    /// How many bytes the list of their names takes on the wire. Known without a look at them: so
-    /// one that is too long costs nothing.
+    /// The encoded size of the list of names, in bytes. It is maintained incrementally, so checking a list
+    /// that is too long costs nothing.
     pub(crate) fn list_len(&self) -> usize {
         LEN + self.len() * LEN + self.name_bytes as usize
     }
@@ -104,7 +104,7 @@ impl PartialEq for Children {
 
 impl Eq for Children {}
 
-/// The last segment of the path of a child.
+/// The length of the last segment of a child's path.
 fn name_len(parent: &str, path: &str) -> u32 {
     let begin = if parent == "/" { 1 } else { parent.len() + 1 };
     (path.len() - begin) as u32
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// How many paths all runs have room for.
+    /// The total capacity of all runs.
     fn room(children: &Children) -> usize {
         children.runs.iter().map(Vec::capacity).sum()
     }
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn numbers_that_grow_fill_the_runs() {
         let mut children = Children::default();
-        for n in 0..20 * RUN {
+        for n in 0..20 * MAX_RUN {
             children.insert("/", format!("/lock-{n:010}").into());
         }
-        assert_eq!((children.runs.len(), room(&children)), (20, 20 * RUN));
+        assert_eq!((children.runs.len(), room(&children)), (20, 20 * MAX_RUN));
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     proptest! {
-        /// As the standard library's set does, with names that come and go in masses.
+        /// Equivalent to the standard library's set, with names that are added and removed in bulk.
         #[test]
         fn they_are_in_order(
             parts in prop::collection::vec((0u32..3_000, 0u32..2_000, 1u32..9, any::<bool>()), 1..10),
@@ -164,7 +164,7 @@ mod tests {
                 prop_assert_eq!(children.len(), model.len());
                 prop_assert!(children.iter().map(|path| &**path).eq(&model));
                 let largest = children.runs.iter().map(Vec::len).max();
-                prop_assert!(largest <= Some(RUN), "{largest:?}");
+                prop_assert!(largest <= Some(MAX_RUN), "{largest:?}");
                 prop_assert!(room(&children) <= 8 * model.len() + 16, "{}", room(&children));
             }
         }

@@ -1,4 +1,4 @@
-//! Config: the limits of a server. Now and Entropy: the time and the randomness that the caller gives.
+//! Config: the limits of a server. Now and Entropy: time and randomness, provided by the caller.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lockkeeper_wire::MAX_FRAME;
 
 use crate::digest::DigestAlgorithm;
 
-/// The limits and switches of a [`Server`](crate::Server).
+/// The limits and options of a [`Server`](crate::Server).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
@@ -19,54 +19,55 @@ pub struct Config {
     pub min_session_timeout: Duration,
     /// The longest session timeout that a client can get.
     pub max_session_timeout: Duration,
-    /// The largest content of a frame, in bytes, without its length prefix. A longer frame is
-    /// refused here too, for callers that did not check.
+    /// The maximum content of a frame, in bytes, without its length prefix. Checked here too, for callers
+    /// that do not check it.
     pub max_frame: usize,
-    /// How many sessions there may be; a client that wants another one is closed.
+    /// The maximum number of sessions. Above it, the connection of a client that requests a new session is
+    /// closed.
     pub max_sessions: usize,
-    /// How many paths one connection may watch.
+    /// The maximum number of paths that one connection may watch.
     pub max_watches: usize,
-    /// How many bytes the watches of all connections may weigh. From half of it on, a connection may
-    /// have no more of it than others; see [`allowance`](crate::allowance).
+    /// The maximum memory use of the watches of all connections, in bytes. Above half of it, each connection
+    /// is limited to a fair share; see [`allowance`](crate::allowance).
     pub max_watch_bytes: usize,
-    /// How much the watch events of one transaction may weigh, to all connections together: their bytes,
-    /// and 256 for each watch that an event meets. From half of it on, a connection may have no more of it
-    /// than others, and one that is over its share is closed; see [`allowance`](crate::allowance).
+    /// The maximum total size of the watch events of one transaction: their bytes, plus 256 for each watch
+    /// that fires. Above half of it, each connection is limited to a fair share, and a connection above its
+    /// share is closed; see [`allowance`](crate::allowance).
     pub max_fan_out: usize,
-    /// How many operations a `multi` may have.
+    /// The maximum number of operations in a `multi`.
     pub max_ops: usize,
-    /// How many ephemeral nodes a session may have: they end in one transaction.
+    /// The maximum number of ephemeral nodes of a session: they are deleted in one transaction.
     pub max_ephemerals: usize,
-    /// How much the nodes may weigh; see [`Stats::weight`](crate::Stats::weight). What makes them
-    /// weigh more is refused; the last eighth is for small ephemeral nodes.
+    /// The maximum memory use of the nodes; see [`Stats::weight`](crate::Stats::weight). Requests that would
+    /// exceed it are refused; the last eighth is reserved for small ephemeral nodes.
     pub max_weight: usize,
-    /// Who may do everything. `None`: nobody.
+    /// The super user, which has all permissions everywhere. `None`: there is no super user.
     pub super_digest: Option<SuperDigest>,
-    /// How the passwords of the scheme `digest` are hashed, the super user's too.
+    /// The hash algorithm for passwords of the scheme `digest`, including the super user's.
     pub digest_algorithm: DigestAlgorithm,
-    /// Whether quotas are enforced, and not only accounted for.
+    /// Whether quotas are enforced; they are always accounted for.
     pub enforce_quotas: bool,
     /// Whether clients may create nodes with a time to live.
     pub ttl_nodes: bool,
-    /// How often empty containers and overdue TTL nodes are looked for.
+    /// How often to search for empty containers and overdue TTL nodes.
     pub reap_interval: Duration,
-    /// After what time a container that never had a child is reaped too. `None`: never.
+    /// After how long a container that never had a child is deleted too. `None`: never.
     pub unused_container: Option<Duration>,
 }
 
 impl Config {
-    /// The shortest session timeout, where none is set.
+    /// The default minimum session timeout.
     pub fn min_timeout(tick: Duration) -> Duration {
         tick.saturating_mul(2)
     }
 
-    /// The longest session timeout, where none is set.
+    /// The default maximum session timeout.
     pub fn max_timeout(tick: Duration) -> Duration {
         tick.saturating_mul(20)
     }
 
-    /// ZooKeeper's defaults for a tick of this length: timeouts between 2 and 20 ticks, no TTL
-    /// nodes, a look for reapable nodes every minute, unused containers kept.
+    /// ZooKeeper's defaults for a tick of this length: timeouts between 2 and 20 ticks, no TTL nodes, a
+    /// search for reapable nodes every minute, and unused containers are kept.
     pub fn with_tick(tick: Duration) -> Self {
         Self {
             tick,
@@ -96,15 +97,15 @@ impl Default for Config {
     }
 }
 
-/// The super user's name and the digest of the password: `user:base64(hash(user:password))`, the
-/// form in which ZooKeeper takes it and in which ACLs of the scheme `digest` have it.
+/// The super user's name and password digest, `user:base64(hash(user:password))`: the same form as in
+/// ZooKeeper's configuration and in ACLs of the scheme `digest`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SuperDigest(String);
 
-/// A text that is no [`SuperDigest`]. It does not show the text, which may be a password.
+/// Why a string is not a valid [`SuperDigest`]. The string is not shown, because it may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the super user's digest has the form user:base64({algorithm}(user:password)), where the second part \
+    "the super user's digest must have the form user:base64({algorithm}(user:password)), where the second part \
      is {} characters long",
     .algorithm.len().div_ceil(3) * 4
 )]
@@ -113,10 +114,10 @@ pub struct InvalidSuperDigest {
 }
 
 impl SuperDigest {
-    /// Takes a digest that was made with this algorithm.
+    /// Parses a digest that was created with this algorithm.
     ///
     /// # Errors
-    /// If it has another form, or the length of another algorithm.
+    /// If its form is different, or its length is that of another algorithm.
     pub fn new(text: &str, algorithm: DigestAlgorithm) -> Result<Self, InvalidSuperDigest> {
         let invalid = InvalidSuperDigest { algorithm };
         let (user, hash) = text.split_once(':').ok_or(invalid)?;
@@ -132,7 +133,7 @@ impl SuperDigest {
     }
 }
 
-/// Without the digest, from which a weak password could be found.
+/// The digest is left out: a weak password could be derived from it.
 impl fmt::Debug for SuperDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.0.split(':').next().unwrap_or_default();
@@ -140,19 +141,19 @@ impl fmt::Debug for SuperDigest {
     }
 }
 
-/// The time, as the caller measured it.
+/// The time as measured by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Since an arbitrary start; never goes back, and counts the time for which the machine slept.
-    /// Decides about expiry.
+    /// The time since an arbitrary start. Never goes back, and includes the time during which the machine was
+    /// suspended. Determines the expiry of sessions.
     pub monotonic: Duration,
-    /// Wall time in milliseconds since 1970. Only goes into the stats of nodes, and decides when a
+    /// Wall-clock time in milliseconds since 1970. Used only for the stats of nodes and to determine when a
     /// TTL node is overdue.
     pub unix_ms: i64,
 }
 
-/// A source of randomness for session passwords. It must be fit for cryptography: whoever guesses
-/// a password can take over the session.
+/// A source of randomness for session passwords. It must be cryptographically secure: whoever guesses a
+/// password can take over the session.
 pub trait Entropy: Send {
     /// Fills `bytes` with random bytes.
     fn fill(&mut self, bytes: &mut [u8]);

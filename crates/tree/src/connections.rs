@@ -1,4 +1,4 @@
-//! What the server knows of each connection.
+//! The state of each connection.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,12 @@ use crate::hash::HashMap;
 use crate::output::{CloseReason, ConnectionId};
 use crate::rearming::Rearming;
 
-/// How many identities a connection may have, its address and certificate included. `auth` in an
-/// access control list stands for all of them, and every check looks for each.
+/// The maximum number of identities of a connection, including its address and certificate. `auth` in an
+/// access control list stands for all of them, and every permission check looks up each.
 pub(crate) const MAX_IDENTITIES: usize = 32;
 
-/// How long the identities of a connection may be together, in bytes. A digest is a user and 29 bytes,
-/// and the subject of a certificate has some hundred.
+/// The maximum total length of the identities of a connection, in bytes. A digest is a user name plus 29
+/// bytes; the subject of a certificate has a few hundred bytes.
 pub(crate) const MAX_IDENTITY_BYTES: usize = 8 * 1024;
 
 /// An open connection.
@@ -24,11 +24,11 @@ pub(crate) struct Connection {
     pub(crate) peer: Option<IpAddr>,
     /// `None` until the handshake.
     pub(crate) session: Option<SessionId>,
-    /// Whether it may not begin a session.
+    /// Whether it may only resume sessions.
     pub(crate) only_resumes: bool,
-    /// The address first, then what the client has proven.
+    /// The address first, then the identities that the client has proven.
     pub(crate) identities: Vec<Identity>,
-    /// What is left of a long request, whose frame is the next one.
+    /// The rest of a long request. Its frame is handled next.
     pub(crate) rearming: Option<Box<Rearming>>,
 }
 
@@ -39,7 +39,7 @@ impl Connection {
         Self { peer, session: None, only_resumes: false, identities, rearming: None }
     }
 
-    /// Adds an identity that the client has proven, unless it is one too many.
+    /// Adds an identity that the client has proven, up to the limit.
     pub(crate) fn add_identity(&mut self, identity: Identity) -> Result<(), CloseReason> {
         if self.identities.contains(&identity) {
             return Ok(());
@@ -51,7 +51,7 @@ impl Connection {
         self.check_identities()
     }
 
-    /// Fails if the identities are too long together.
+    /// Fails if the total length of the identities is above the limit.
     pub(crate) fn check_identities(&self) -> Result<(), CloseReason> {
         let bytes = self.identities.iter().map(|identity| identity.id.len()).sum();
         match bytes <= MAX_IDENTITY_BYTES {
@@ -60,13 +60,13 @@ impl Connection {
         }
     }
 
-    /// What its identities weigh.
+    /// The memory use of the identities.
     pub(crate) fn identity_bytes(&self) -> usize {
         self.identities.iter().map(Identity::weight).sum()
     }
 }
 
-/// The connection and the session of a request, and when it arrived.
+/// The connection and the session of a request, and its time of arrival.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestContext {
     pub(crate) now: Now,
@@ -74,6 +74,6 @@ pub(crate) struct RequestContext {
     pub(crate) session: SessionId,
 }
 
-/// The open connections; what the caller says of others is ignored, because the server may have
-/// closed one while something of it was still on its way.
+/// The open connections. Calls for other connections are ignored, because the server may close a connection
+/// while frames of it are still in flight.
 pub(crate) type Connections = HashMap<ConnectionId, Connection>;

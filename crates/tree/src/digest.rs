@@ -1,4 +1,4 @@
-//! The hash of a password in identities of the scheme `digest`.
+//! The password hash in identities of the scheme `digest`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,10 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 use sha3::{Sha3_256, Sha3_384, Sha3_512};
 
-/// How passwords are hashed: ZooKeeper's `DigestAuthenticationProvider.digestAlg`, by Java's names.
+/// The hash algorithm of passwords: ZooKeeper's `DigestAuthenticationProvider.digestAlg`, with Java's names.
 ///
-/// Lists have the hashes. With another algorithm, the owners of existing lists are not recognised.
+/// Access control lists contain the hashes. With another algorithm, the owners of existing lists are not
+/// recognized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DigestAlgorithm {
@@ -32,9 +33,9 @@ pub enum DigestAlgorithm {
     Sha3_512,
 }
 
-/// A name that is no [`DigestAlgorithm`]'s.
+/// A string is not the name of a [`DigestAlgorithm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write SHA1, SHA-256, SHA-384, SHA-512, SHA3-256, SHA3-384 or SHA3-512")]
+#[error("use SHA1, SHA-256, SHA-384, SHA-512, SHA3-256, SHA3-384 or SHA3-512")]
 pub struct UnknownDigestAlgorithm;
 
 /// Java's name.
@@ -105,7 +106,7 @@ fn encode(hash: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// As `openssl dgst` and ZooKeeper's `DigestAuthenticationProvider` print them; the first one is from
+    /// The output of `openssl dgst` and of ZooKeeper's `DigestAuthenticationProvider`; the first one is from
     /// ZooKeeper's documentation of the super user.
     #[test]
     fn digests_have_zookeepers_format() {

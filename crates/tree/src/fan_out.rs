@@ -1,45 +1,47 @@
-//! How much of the events of one transaction goes to whom.
+//! Limits the watch events of one transaction.
 //!
-//! A transaction has up to some ten thousand events, and ten thousand clients may watch all of them. So what
-//! it may send to all together is limited. Whoever gets little of it is never affected.
+//! A transaction can have up to some ten thousand events, and ten thousand clients may watch all of them. So
+//! the total size of the events of one transaction is limited. Clients that receive few events are never
+//! affected.
 
-use crate::share::{LITTLE, allowance};
+use crate::share::{SMALL_SHARE_BYTES, allowance};
 
-/// What an event weighs besides its bytes, for each watch that it meets: the work.
+/// The weight of an event for each watch that fires, in addition to its bytes. It accounts for the processing
+/// time.
 pub(crate) const EVENT_WEIGHT: usize = 256;
 
-/// What the events of the present transaction weigh, and how many recipients have much of that.
+/// The total size of the events of the current transaction, and how many recipients receive many of them.
 #[derive(Default)]
 pub(crate) struct FanOut {
-    /// Which transaction it is, so that what was counted for an earlier one counts no more.
+    /// The current transaction. Counts of earlier transactions are ignored.
     transaction: u64,
     max: usize,
     taken: usize,
     large: usize,
 }
 
-/// What one recipient has of it.
+/// The share of one recipient.
 #[derive(Default)]
 pub(crate) struct Share {
     transaction: u64,
     weight: usize,
-    /// Where the transaction's events begin in what is to be sent.
+    /// The position of the transaction's first event in the output.
     begin: usize,
 }
 
 impl FanOut {
-    /// Goes on to the next transaction, whose events may weigh `max`.
+    /// Starts the next transaction, whose events may have the total size `max`.
     pub(crate) fn next(&mut self, max: usize) {
         *self = Self { transaction: self.transaction + 1, max, taken: 0, large: 0 };
     }
 
-    /// What all events of it weigh so far.
+    /// The total size of all events so far.
     pub(crate) fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Counts an event for a recipient to whom `sent` bytes were sent before. If it is over its share
-    /// now, the error says where the events of this transaction begin.
+    /// Counts an event for a recipient that has been sent `sent` bytes before. If the recipient is above its
+    /// share, the error is the position of the first event of this transaction.
     pub(crate) fn count(
         &mut self,
         share: &mut Share,
@@ -52,7 +54,7 @@ impl FanOut {
         let before = share.weight;
         share.weight += more;
         self.taken += more;
-        self.large += usize::from(before <= LITTLE && share.weight > LITTLE);
+        self.large += usize::from(before <= SMALL_SHARE_BYTES && share.weight > SMALL_SHARE_BYTES);
         match share.weight <= allowance(self.taken, self.max, self.large) {
             true => Ok(()),
             false => Err(share.begin),

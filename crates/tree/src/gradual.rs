@@ -1,9 +1,9 @@
-//! A hash table that grows and shrinks a little at a time.
+//! A hash table that grows and shrinks incrementally.
 //!
-//! An ordinary table moves all that it holds when it grows: with a million paths that takes a tenth
-//! of a second, in which nobody is served. This one is made of small tables. With every few hundred
-//! entries that are added, one of them is divided, and with as many that are removed, two become one
-//! (linear hashing). So no call moves more than some thousand entries, however many there are.
+//! An ordinary table moves all its entries when it grows: with a million paths that takes a tenth of a
+//! second, during which no client is served. This table consists of small parts. After every few hundred
+//! insertions one part is split, and after as many removals two parts are merged (linear hashing). So no call
+//! moves more than a few thousand entries, regardless of the size of the table.
 
 use std::hash::{BuildHasher as _, Hash};
 
@@ -12,29 +12,29 @@ use hashbrown::{Equivalent, HashTable};
 
 use crate::hash::QuickHash;
 
-/// How many entries a part has on average when the next one is divided. At that time the largest
-/// have about twice as many.
-const PART: usize = 384;
+/// The average number of entries per part at which the next part is split. The largest parts then have about
+/// twice as many.
+const PART_ENTRIES: usize = 384;
 
-/// A hash table of which no call takes long, however much it holds.
+/// A hash table in which every call is fast, regardless of its size.
 ///
-/// The standard library's tables would hash a key a second time, after it is known which part it is in.
+/// Uses `HashTable` because the standard library's maps would hash the key a second time within the part.
 pub(crate) struct GradualMap<K, V> {
-    /// Never empty. A key is in the part whose number is its hash modulo the least power of two that
-    /// is no less than the number of parts; or, if there is no such part yet, modulo half of that.
+    /// Never empty. A key is in the part whose index is its hash modulo the smallest power of two that is not
+    /// less than the number of parts or, if that part does not exist yet, modulo half of that.
     parts: Vec<HashTable<Slot<K, V>>>,
     len: usize,
     hasher: QuickHash,
 }
 
-/// An entry, with the hash of its key: to move it, the key, which is elsewhere in memory, is not needed.
+/// An entry with the hash of its key. Moving it does not need the key, which is elsewhere in memory.
 struct Slot<K, V> {
     hash: u64,
     key: K,
     value: V,
 }
 
-/// What an entry with a key of type `K` is found by.
+/// A type by which an entry with a key of type `K` can be found.
 pub(crate) trait Key<K>: Equivalent<K> + Hash {}
 
 impl<K, Q: Equivalent<K> + Hash + ?Sized> Key<K> for Q {}
@@ -55,7 +55,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
     }
 
     pub(crate) fn get_key_value(&self, key: &(impl Key<K> + ?Sized)) -> Option<(&K, &V)> {
-        // The watches of a server that has none.
+        // Fast path for servers without watches.
         if self.len == 0 {
             return None;
         }
@@ -77,7 +77,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         found.map(|slot| (&slot.key, &mut slot.value))
     }
 
-    /// Adds an entry, or replaces the value of one with the same key, which is returned.
+    /// Adds an entry. Returns the previous value of the key, if there was one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         let (entry, hash, len) = self.entry(&key);
         match entry {
@@ -90,16 +90,16 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         }
     }
 
-    /// The value of this key, which is added if there is none.
+    /// The value of this key, which is added if it is missing.
     pub(crate) fn or_insert_with(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         let (entry, hash, len) = self.entry(&key);
         *len += usize::from(matches!(entry, Entry::Vacant(_)));
         &mut entry.or_insert_with(|| Slot { hash, key, value: value() }).into_mut().value
     }
 
-    /// The place of a key, its hash, and the number of all entries.
+    /// The entry of a key, its hash, and the number of all entries.
     fn entry(&mut self, key: &K) -> (Entry<'_, Slot<K, V>>, u64, &mut usize) {
-        if self.len >= self.parts.len() * PART {
+        if self.len >= self.parts.len() * PART_ENTRIES {
             self.divide();
         }
         let (part, hash) = self.place(key);
@@ -116,7 +116,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         let found = self.parts[part].find_entry(hash, |slot| slot.has(hash, key));
         let (removed, _) = found.ok()?.remove();
         self.len -= 1;
-        if self.len < self.parts.len() * PART / 4 && self.parts.len() > 1 {
+        if self.len < self.parts.len() * PART_ENTRIES / 4 && self.parts.len() > 1 {
             self.unite();
         }
         Some((removed.key, removed.value))
@@ -134,28 +134,28 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         self.parts.iter_mut().flatten().map(|slot| &mut slot.value)
     }
 
-    /// For how many entries there is memory.
+    /// The number of entries for which memory is reserved.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.parts.iter().map(HashTable::capacity).sum()
     }
 
-    /// Gives memory back that is there for many more entries than there are now.
+    /// Frees memory that is reserved for many more entries than the table contains.
     pub(crate) fn shrink(&mut self) {
         for part in &mut self.parts {
-            // As its sizes are powers of two, a table that is fuller stays as it is.
+            // The sizes are powers of two, so a fuller table does not change.
             part.shrink_to(2 * part.len(), Slot::hash);
         }
         self.parts.shrink_to(2 * self.parts.len());
     }
 
-    /// The part that a key is in or belongs to, and its hash.
+    /// The part that contains a key or would contain it, and the hash.
     fn place<Q: Hash + ?Sized>(&self, key: &Q) -> (usize, u64) {
         let hash = self.hasher.hash_one(key);
         (part_of(hash, self.parts.len()), hash)
     }
 
-    /// Adds a part, and moves there what belongs to it: about half of one other part.
+    /// Adds a part and moves its entries there: about half of one other part.
     fn divide(&mut self) {
         let new = self.parts.len();
         let from = &mut self.parts[buddy(new)];
@@ -167,7 +167,7 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
         self.parts.push(part);
     }
 
-    /// Takes the last part away, and moves what it holds to where that came from.
+    /// Removes the last part and moves its entries back to the part that it was split from.
     fn unite(&mut self) {
         let Some(last) = self.parts.pop() else { return };
         let into = buddy(self.parts.len());
@@ -180,27 +180,27 @@ impl<K: Eq + Hash, V> GradualMap<K, V> {
 }
 
 impl<K, V> Slot<K, V> {
-    /// Whoever moves it asks for this.
+    /// The table asks for the hash when it moves an entry.
     fn hash(&self) -> u64 {
         #[cfg(test)]
         tests::MOVED.set(tests::MOVED.get() + 1);
         self.hash
     }
 
-    /// Whether it has this key, of this hash.
+    /// Whether it has this key with this hash.
     fn has(&self, hash: u64, key: &(impl Key<K> + ?Sized)) -> bool {
         self.hash == hash && key.equivalent(&self.key)
     }
 }
 
-/// The part from which the part of this number, which is not 0, was divided.
+/// The part from which the given part (not 0) was split.
 fn buddy(part: usize) -> usize {
     part - (1 << part.ilog2())
 }
 
-/// The part of a hash among so many.
+/// The part of a hash, given the number of parts.
 fn part_of(hash: u64, parts: usize) -> usize {
-    // Within its part, the place of a key depends on the lowest and the highest bits of the same hash.
+    // Within its part, the position of a key depends on the lowest and the highest bits of the same hash.
     let hash = (hash >> 24) as usize;
     let mask = parts.next_power_of_two() - 1;
     match hash & mask {
@@ -219,11 +219,11 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many entries were moved, or looked at for that.
+        /// The number of entries that were moved, or examined for a move.
         pub(super) static MOVED: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// The most that one call moves.
+    /// The maximum number that one call moves.
     fn most(calls: impl Iterator<Item = u64>, mut call: impl FnMut(u64)) -> usize {
         let cost = |n| {
             MOVED.set(0);
@@ -233,7 +233,7 @@ mod tests {
         calls.map(cost).max().unwrap()
     }
 
-    /// A table that grew as a whole kept everyone waiting. Seen to fail with one part for all entries.
+    /// A table that grew as a whole blocked all clients. Fails with one part for all entries.
     #[test]
     fn no_call_moves_more_than_some_thousands() {
         const MANY: u64 = 300_000;
@@ -246,9 +246,9 @@ mod tests {
         let found = most(0..MANY, |n| assert_eq!(table.get(&n), Some(&n)));
         let removed = most(0..MANY, |n| assert_eq!(table.remove(&n), Some(n)));
         assert_eq!((table.len(), table.parts.len()), (0, 1));
-        assert!(added > PART && removed > 0, "{added} {removed}: nothing is counted");
+        assert!(added > PART_ENTRIES && removed > 0, "{added} {removed}: nothing is counted");
         assert!(
-            added <= 10 * PART && removed <= 10 * PART && found == 0,
+            added <= 10 * PART_ENTRIES && removed <= 10 * PART_ENTRIES && found == 0,
             "{added} {removed} {found}"
         );
     }
@@ -260,14 +260,14 @@ mod tests {
             table.insert(n, ());
             if n % 1_000 == 0 {
                 let largest = table.parts.iter().map(HashTable::len).max().unwrap();
-                assert!(largest <= 3 * PART, "{largest} of {n}");
+                assert!(largest <= 3 * PART_ENTRIES, "{largest} of {n}");
             }
         }
         assert!(table.capacity() < 3 * table.len(), "{}", table.capacity());
     }
 
     proptest! {
-        /// As the standard library's does, with numbers that come and go in masses.
+        /// Equivalent to the standard library's map, with numbers that are added and removed in bulk.
         #[test]
         fn it_holds_what_was_put_in(runs in prop::collection::vec((0u32..5_000, 0u32..3_000, any::<bool>()), 1..12)) {
             let mut table = GradualMap::default();

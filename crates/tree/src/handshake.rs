@@ -1,4 +1,4 @@
-//! The first frame of a connection: a new session, an old one taken up again, or a refusal.
+//! The first frame of a connection: it starts a new session, resumes one, or is refused.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// The handshake, unless the connection is closed because of it.
+    /// Handles the handshake, or returns why the connection must be closed.
     pub(crate) fn read_handshake(
         &mut self,
         connection: ConnectionId,
@@ -50,7 +50,7 @@ impl Server {
         Some(request)
     }
 
-    /// Why there is no time or room for a new session, if that is so. Others have theirs already.
+    /// Why a new session is refused, if it is. Existing sessions are not affected.
     fn refuses_new(&self, now: Now, connection: ConnectionId) -> Option<CloseReason> {
         let max = self.config.max_sessions;
         if now.monotonic < self.quiet_until {
@@ -73,8 +73,8 @@ impl Server {
         id
     }
 
-    /// The password is checked before anything else happens: knowing a session's id, which every
-    /// stat of an ephemeral node shows, must not be enough to cut off its connection.
+    /// The password is checked first: knowing a session's id, which the stat of every ephemeral node shows,
+    /// must not be enough to cut off its connection.
     fn resume_session(
         &mut self,
         now: Now,
@@ -118,7 +118,7 @@ impl Server {
         self.outbox.frame(connection, |out| response.encode(out));
     }
 
-    /// The answer does not say for which reason: that a session is alive is not for everyone.
+    /// The reply does not contain the reason: not every client may learn that a session is alive.
     fn turn_away(
         &mut self,
         connection: ConnectionId,
@@ -131,9 +131,9 @@ impl Server {
     }
 }
 
-/// A session is named after the transaction that creates it, so no id is ever given twice, not
-/// after a restart either. The highest byte is 1, as if this were server 1 of an ensemble: it keeps
-/// ids away from 0 and from the numbers that ZooKeeper gives to containers and TTL nodes.
+/// A session id is the number of the transaction that creates the session, so ids are never reused, not even
+/// after a restart. The highest byte is 1, as for server 1 of an ensemble. This keeps ids distinct from 0 and
+/// from the numbers that ZooKeeper uses for containers and TTL nodes.
 fn session_id(zxid: Zxid) -> SessionId {
     SessionId(1 << 56 | (zxid.0 & ((1 << 56) - 1)))
 }

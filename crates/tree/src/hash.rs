@@ -1,25 +1,25 @@
 //! Hash tables for paths and ids.
 //!
-//! A request looks a few paths up, and the standard library's hash is a good part of that. This one
-//! is seeded from the standard library's own random state, so that clients cannot choose names that
-//! collide unless they learn the seed. It does not claim to withstand those who go to such lengths,
-//! who could as well fill the tree.
+//! A request looks up several paths, and the standard library's hash takes a considerable part of that time.
+//! This hash is faster. It is seeded from the standard library's own random state, so that clients cannot
+//! choose colliding names unless they learn the seed. It does not withstand an attacker who recovers the
+//! seed; such an attacker could as well fill the tree.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::OnceLock;
 
 use foldhash::quality::{FixedState, FoldHasher};
 
-/// A hash table with a quick hash.
+/// A hash map with a fast hash.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, QuickHash>;
 
-/// A set with a quick hash.
+/// A hash set with a fast hash.
 pub(crate) type HashSet<T> = std::collections::HashSet<T, QuickHash>;
 
-/// Gives the memory of a table back that is there for more than four times what it holds. By itself
-/// a table keeps what it had when it held most.
+/// Frees memory that is reserved for more than four times the content. By itself a table keeps the capacity
+/// of its largest size.
 pub(crate) fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
-    // As its sizes are powers of two, a table that is fuller stays as it is.
+    // The sizes are powers of two, so a fuller table does not change.
     table.shrink_to(2 * table.len());
 }
 
@@ -28,9 +28,9 @@ pub(crate) fn shrink_set<T: Eq + Hash>(set: &mut HashSet<T>) {
     set.shrink_to(2 * set.len());
 }
 
-/// A hash that is seeded once in a process.
+/// A hash that is seeded once per process.
 ///
-/// Not the `RandomState` of its library, which takes its seed from a clock.
+/// Not the `RandomState` of the crate, which takes its seed from a clock.
 #[derive(Clone)]
 pub(crate) struct QuickHash(FixedState);
 
@@ -59,7 +59,7 @@ mod tests {
         table.retain(|key, _| key % 2 == 0);
         let before = table.capacity();
         shrink(&mut table);
-        assert_eq!(table.capacity(), before, "half is not little");
+        assert_eq!(table.capacity(), before, "half full is not shrunk");
         table.retain(|key, _| key % 30 == 0);
         shrink(&mut table);
         assert!((700..2_000).contains(&table.capacity()), "{}", table.capacity());

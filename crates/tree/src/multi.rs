@@ -1,4 +1,4 @@
-//! `multi`: several changes as one, and the shapes of its results.
+//! `multi`: several changes in one transaction, and the forms of its results.
 
 use lockkeeper_wire::{CreateMode, CreateRequest, CreateTtlRequest, ErrorCode, Op, OpResult};
 
@@ -7,17 +7,17 @@ use crate::nodes::Tree;
 use crate::prepare::{Caller, Draft, Form, NewNode};
 use crate::txn::{Applied, Txn};
 
-/// Why nothing of a `multi` is applied.
+/// Why a `multi` is not applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The whole request fails with this code.
     Request(ErrorCode),
-    /// The request succeeds, and these results tell which operation failed.
+    /// The request succeeds, and these results show which operation failed.
     Operation(Vec<OpResult>),
 }
 
-/// Prepares all operations, each on the tree as the ones before it will leave it; with the tree as all of
-/// them will.
+/// Prepares all operations, each on the tree as its predecessors leave it. Also returns the tree as all of
+/// them leave it.
 pub(crate) fn prepare<'a>(
     tree: &'a Tree,
     caller: Caller<'_>,
@@ -42,7 +42,7 @@ pub(crate) fn prepare<'a>(
     Ok((draft, txns))
 }
 
-/// No error before the failing operation, its own at it, "not tried" after it.
+/// No error before the failing operation, its error at its position, and "not tried" after it.
 fn failed(count: usize, failing: usize, code: ErrorCode) -> Vec<OpResult> {
     let result = |index: usize| match index.cmp(&failing) {
         std::cmp::Ordering::Less => OpResult::Error(None),
@@ -52,7 +52,7 @@ fn failed(count: usize, failing: usize, code: ErrorCode) -> Vec<OpResult> {
     (0..count).map(result).collect()
 }
 
-/// ZooKeeper checks the modes of plain creates while it reads a `multi`, and of these alone.
+/// ZooKeeper checks the modes of plain creates while it decodes a `multi`, and only those.
 fn is_malformed(op: &Op) -> bool {
     match op {
         Op::Create(_) | Op::Create2(_) | Op::CreateContainer(_) => {
@@ -82,8 +82,8 @@ fn prepare_one<'a>(draft: &Draft<'a>, caller: Caller<'_>, op: &'a Op) -> Result<
     }
 }
 
-/// Within a `multi`, unlike outside of it, ZooKeeper goes by the mode: it alone makes a container
-/// too, and a time to live without the mode for it means nothing.
+/// Within a `multi`, unlike elsewhere, ZooKeeper decides by the mode: the mode alone makes a container, and a
+/// time to live without the matching mode is ignored.
 fn is_container(op: &Op) -> bool {
     mode(op) == Some(CreateMode::Container) || matches!(op, Op::CreateContainer(_))
 }
@@ -98,7 +98,7 @@ fn mode(op: &Op) -> Option<CreateMode> {
     }
 }
 
-/// Whether the result is that of a plain `create`: the path alone.
+/// Whether the result is that of a plain `create`: only the path.
 fn is_plain(op: &Op) -> bool {
     match op {
         Op::Create(_) => !is_container(op),
@@ -107,8 +107,8 @@ fn is_plain(op: &Op) -> bool {
     }
 }
 
-/// What the results take on the wire if all succeed, in bytes. Known before anything is applied: a
-/// change whose reply does not get through would leave the client believing that there was none.
+/// The encoded size of the results if all operations succeed, in bytes. It is computed before anything is
+/// applied: a client whose reply is refused for its length would assume that nothing was changed.
 pub(crate) fn reply_len(ops: &[Op]) -> usize {
     let item = |op: &Op| match op {
         Op::SetData(_) => STAT,
@@ -124,7 +124,7 @@ pub(crate) fn reply_len(ops: &[Op]) -> usize {
     REPLY_HEADER + items.sum::<usize>() + ITEM_HEADER
 }
 
-/// The result of an operation that was applied.
+/// The result of an applied operation.
 pub(crate) fn result(op: Op, outcome: Applied) -> OpResult {
     match outcome {
         Applied::Created { path, .. } if is_plain(&op) => {
@@ -137,7 +137,7 @@ pub(crate) fn result(op: Op, outcome: Applied) -> OpResult {
     }
 }
 
-/// The path that was created: the one of the request, unless it got a number.
+/// The path that was created: the path of the request, unless it is sequential.
 fn created(op: Op, path: &str) -> String {
     match op {
         Op::Create(CreateRequest { path: asked, .. })

@@ -13,24 +13,24 @@ use crate::children::Children;
 use crate::gradual::GradualMap;
 use crate::hash::{self, HashSet};
 
-/// Nodes that exist from the start and that nobody can delete.
+/// Nodes that always exist and cannot be deleted.
 pub(crate) const SYSTEM_NODES: [&str; 4] =
     ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 
-/// What a node weighs besides its path, its data and its list: itself, and its places in the tables
-/// and in its parent's list, as measured with the allocator of the command.
+/// The memory use of a node without its path, data and list: the node, and its entries in the tables and in
+/// its parent's list, as measured with the allocator of the command.
 pub(crate) const NODE_WEIGHT: usize = 400;
 
-/// What a node's life depends on.
+/// The condition under which a node is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Lives until it is deleted.
-    Nobody,
+    /// Exists until it is deleted.
+    None,
     /// Ephemeral.
     Session(SessionId),
-    /// Deleted some time after its last child has gone.
+    /// Deleted some time after its last child is deleted.
     Container,
-    /// Deleted when it is empty and its data was not changed for so many milliseconds.
+    /// Deleted when it has no children and its data has not changed for this many milliseconds.
     Ttl(i64),
 }
 
@@ -40,8 +40,7 @@ impl Owner {
         matches!(self, Self::Session(_))
     }
 
-    /// Whether it is a node of the kinds that locks are made of: their own, and the containers that these
-    /// are in.
+    /// Whether locks use nodes of this kind: ephemeral nodes and containers.
     pub(crate) fn is_of_lock(self) -> bool {
         matches!(self, Self::Session(_) | Self::Container)
     }
@@ -59,9 +58,10 @@ pub(crate) struct Node {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// How many children were ever created, deletes not counted: the source of sequence numbers.
+    /// The number of children ever created. Deletes do not decrement it: it is the source of sequence
+    /// numbers.
     pub(crate) child_creates: i32,
-    /// Whether [`Tree::take_touched`] will come to it.
+    /// Whether [`Tree::take_touched`] will visit it.
     pub(crate) touched: bool,
     pub(crate) children: Children,
 }
@@ -93,11 +93,10 @@ impl Node {
             ctime: self.ctime,
             mtime: self.mtime,
             version: self.version,
-            // Creates plus deletes: every create was followed by a delete, except for those of the
-            // children that are there.
+            // Creates plus deletes: every created child has been deleted, except for the existing ones.
             cversion: self.child_creates.wrapping_mul(2).wrapping_sub(num_children),
             aversion: self.aversion,
-            // ZooKeeper shows containers and TTL nodes as owned by nobody.
+            // ZooKeeper shows containers and TTL nodes without an owner.
             ephemeral_owner: match self.owner {
                 Owner::Session(session) => session,
                 _ => SessionId::NONE,
@@ -109,18 +108,17 @@ impl Node {
     }
 }
 
-/// All nodes, and what has to be found quickly among them.
+/// All nodes, with indexes for fast lookups.
 ///
-/// Remembers which paths were touched since the last [`Tree::take_touched`].
+/// Records which paths were changed since the last [`Tree::take_touched`].
 #[derive(Default)]
 pub(crate) struct Tree {
-    /// Boxed: a hash table keeps up to half of its places free.
+    /// Boxed: up to half of the slots of a hash table are free.
     nodes: GradualMap<Arc<str>, Box<Node>>,
-    /// In no order: finding the place of each among thousands would cost more
-    /// than sorting them when they are asked for.
+    /// Unordered: keeping thousands of nodes sorted would cost more than sorting them on request.
     ephemerals: GradualMap<SessionId, HashSet<Arc<str>>>,
     ephemeral_count: usize,
-    /// Containers without children, and nodes with a time to live.
+    /// Empty containers, and nodes with a time to live.
     reapable: BTreeSet<Arc<str>>,
     pub(crate) acls: AclTable,
     /// Nodes with a quota.
@@ -129,16 +127,16 @@ pub(crate) struct Tree {
     bytes: usize,
 }
 
-/// A path whose record is to be written. If it is there more than once, its node was taken out and
-/// put back in between, and the first counts.
+/// A path whose record must be written. If a path occurs more than once, its node was removed and added again
+/// in between, and the first entry counts.
 struct Touched {
     path: Arc<str>,
-    /// Whether there was no such node before.
+    /// Whether the node did not exist before.
     is_new: bool,
 }
 
-/// How many touched paths there is room for at any time.
-const TOUCHED: usize = 4096;
+/// The capacity for changed paths that is always kept.
+const KEPT_TOUCHED: usize = 4096;
 
 impl Tree {
     /// The tree of a new server.
@@ -150,9 +148,9 @@ impl Tree {
                 _ => Permissions::ALL,
             };
             let acl = tree.acls.intern(Acl::world(permissions).into());
-            let mut node = Node::new(Bytes::new().into(), acl, Owner::Nobody, Zxid(0), 0);
+            let mut node = Node::new(Bytes::new().into(), acl, Owner::None, Zxid(0), 0);
             if path == "/zookeeper/config" {
-                node.aversion = -1; // as ZooKeeper has it
+                node.aversion = -1; // like ZooKeeper
             }
             tree.insert_new(path.into(), node);
         }
@@ -162,12 +160,12 @@ impl Tree {
         tree
     }
 
-    /// The empty path is another name of `/`, as in ZooKeeper. No write gets here with it.
+    /// The empty path is an alias of `/`, as in ZooKeeper. Writes never use it.
     pub(crate) fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(if path.is_empty() { "/" } else { path }).map(|node| &**node)
     }
 
-    /// The node, to be changed: its record will be written.
+    /// The node for modification. Its record will be written.
     pub(crate) fn touch(&mut self, path: &str) -> Option<&mut Node> {
         let (key, node) = self.nodes.get_key_value_mut(path)?;
         if !node.touched {
@@ -177,16 +175,16 @@ impl Tree {
         Some(node)
     }
 
-    /// Adds a node below a parent that exists, and counts the create; the parent's access list.
+    /// Adds a node below an existing parent and counts the create. Returns the parent's access control list.
     pub(crate) fn insert(&mut self, path: &Arc<str>, node: Node) -> AclRef {
         let zxid = node.czxid;
         self.insert_new(Arc::clone(path), node);
 
         let parent_path = parent_of(path);
-        let parent = self.touch(parent_path).expect("prepare found it");
+        let parent = self.touch(parent_path).expect("prepare checked that the parent exists");
         parent.children.insert(parent_path, Arc::clone(path));
-        // As in ZooKeeper, the count stays at its end: wrapped around, the numbers of newcomers
-        // would sort before everybody's.
+        // As in ZooKeeper, the count stops at its maximum. If it wrapped around, new contenders would sort
+        // before all others.
         parent.child_creates = parent.child_creates.saturating_add(1);
         parent.pzxid = zxid;
 
@@ -197,10 +195,11 @@ impl Tree {
         parent_acl
     }
 
-    /// Takes a node out that exists and has no children; with its path and the parent's access
+    /// Removes an existing node without children. Returns its path, the node, and the parent's access control
     /// list.
     pub(crate) fn remove(&mut self, path: &str, zxid: Zxid) -> (Arc<str>, Node, AclRef) {
-        let (key, node) = self.nodes.remove_entry(path).expect("prepare found it");
+        let (key, node) =
+            self.nodes.remove_entry(path).expect("prepare checked that the node exists");
         if !node.touched {
             self.touched.push(Touched { path: Arc::clone(&key), is_new: false });
         }
@@ -209,7 +208,7 @@ impl Tree {
         self.forget_owner(&key, node.owner);
 
         let parent_path = parent_of(path);
-        let parent = self.touch(parent_path).expect("every node has its parent");
+        let parent = self.touch(parent_path).expect("every node has a parent");
         parent.children.remove(parent_path, path);
         parent.pzxid = zxid;
 
@@ -221,27 +220,27 @@ impl Tree {
         (key, *node, parent_acl)
     }
 
-    /// Replaces the data of a node that exists.
+    /// Replaces the data of an existing node.
     pub(crate) fn set_data(&mut self, path: &str, data: NodeData) -> &mut Node {
-        let old = self.get(path).expect("prepare found it").data.len();
+        let old = self.get(path).expect("prepare checked that the node exists").data.len();
         self.bytes = self.bytes - old + data.len();
         let node = self.touch(path).expect("just seen");
         node.data = data;
         node
     }
 
-    /// Adds a node that was not there, to be written.
+    /// Adds a new node. Its record will be written.
     fn insert_new(&mut self, key: Arc<str>, mut node: Node) {
         node.touched = true;
         self.touched.push(Touched { path: Arc::clone(&key), is_new: true });
         self.insert_unlinked(key, node);
     }
 
-    /// Adds a node without telling its parent.
+    /// Adds a node without adding it to its parent's children.
     fn insert_unlinked(&mut self, key: Arc<str>, node: Node) {
         self.bytes += key.len() + node.data.len();
         match node.owner {
-            Owner::Nobody => {}
+            Owner::None => {}
             Owner::Session(session) => {
                 let paths = self.ephemerals.or_insert_with(session, HashSet::default);
                 paths.insert(Arc::clone(&key));
@@ -254,7 +253,7 @@ impl Tree {
         self.nodes.insert(key, Box::new(node));
     }
 
-    /// Tells a node's parent of it; `false` if there is no parent.
+    /// Adds a node to its parent's children. Returns `false` if the parent does not exist.
     fn link(&mut self, key: Arc<str>) -> bool {
         let parent_path = parent_of(&key);
         let Some(parent) = self.nodes.get_mut(parent_path) else {
@@ -269,10 +268,10 @@ impl Tree {
 
     fn forget_owner(&mut self, key: &str, owner: Owner) {
         match owner {
-            Owner::Nobody => {}
+            Owner::None => {}
             Owner::Session(session) => {
                 self.ephemeral_count -= 1;
-                let paths = self.ephemerals.get_mut(&session).expect("it has this node");
+                let paths = self.ephemerals.get_mut(&session).expect("the session owns this node");
                 paths.remove(key);
                 if paths.is_empty() {
                     self.ephemerals.remove(&session);
@@ -284,7 +283,7 @@ impl Tree {
         }
     }
 
-    /// The ephemeral nodes of a session, in no order.
+    /// The ephemeral nodes of a session, in arbitrary order.
     pub(crate) fn ephemerals_unsorted(
         &self,
         session: SessionId,
@@ -292,14 +291,14 @@ impl Tree {
         self.ephemerals.get(&session).into_iter().flatten()
     }
 
-    /// The ephemeral nodes of a session, in order.
+    /// The ephemeral nodes of a session, sorted.
     pub(crate) fn ephemerals(&self, session: SessionId) -> Vec<&Arc<str>> {
         let mut paths: Vec<_> = self.ephemerals_unsorted(session).collect();
         paths.sort_unstable();
         paths
     }
 
-    /// How many ephemeral nodes a session has.
+    /// The number of ephemeral nodes of a session.
     pub(crate) fn ephemerals_of(&self, session: SessionId) -> usize {
         self.ephemerals.get(&session).map_or(0, HashSet::len)
     }
@@ -309,8 +308,8 @@ impl Tree {
         self.ephemerals.keys().copied()
     }
 
-    /// Containers without children, those that never had any included, and nodes with a time to live,
-    /// in order: those behind `after`, or all.
+    /// Empty containers, including those that never had a child, and nodes with a time to live, sorted: those
+    /// after `after`, or all.
     pub(crate) fn reapable(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<str>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.reapable.range::<str, _>((from, Bound::Unbounded))
@@ -320,7 +319,7 @@ impl Tree {
         self.nodes.len()
     }
 
-    /// What all nodes weigh, in bytes.
+    /// The memory use of all nodes, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.bytes + self.nodes.len() * NODE_WEIGHT + self.acls.bytes()
     }
@@ -329,17 +328,17 @@ impl Tree {
         self.ephemeral_count
     }
 
-    /// Lengths of all paths and data.
+    /// The total length of all paths and data.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many nodes are below `path`, not counting itself; `None` if there are more than `most`,
-    /// which then are not counted further. All nodes together are known without counting.
+    /// The number of nodes below `path`, without the node itself; `None` if there are more than `most`.
+    /// Counting stops there. The total of the whole tree is known without counting.
     pub(crate) fn descendants(&self, path: &str, most: usize) -> Option<usize> {
         match path {
             "/" => return Some(self.len() - 1),
-            // Below its other name is `/` itself.
+            // The empty path is an alias of `/`.
             "" => return Some(self.len()),
             _ => {}
         }
@@ -357,8 +356,8 @@ impl Tree {
         Some(count)
     }
 
-    /// How many nodes a subtree has, its root included, and the length of their data. A root that is
-    /// missing counts for nothing.
+    /// The number of nodes of a subtree, including its root, and the length of their data. A missing root
+    /// counts as 0.
     pub(crate) fn weigh(&self, root: &str) -> (i64, i64) {
         let (mut count, mut bytes) = (0, 0);
         let mut open: Vec<&str> = vec![root];
@@ -371,14 +370,13 @@ impl Tree {
         (count, bytes)
     }
 
-    /// How many paths [`Tree::take_touched`] looks at.
+    /// The number of paths that [`Tree::take_touched`] visits.
     pub(crate) fn touched(&self) -> usize {
         self.touched.len()
     }
 
-    /// Hands out what was touched since the last call and differs from what was there then: each
-    /// path once, whether it is new, and its node unless that is gone. A node that came and went is
-    /// left out.
+    /// Passes each changed path once to `each`: whether the node is new, and the node unless it was deleted.
+    /// Nodes that were created and deleted in between are skipped.
     pub(crate) fn take_touched(&mut self, mut each: impl FnMut(&str, bool, Option<&Node>)) {
         for Touched { path, is_new } in self.touched.drain(..) {
             match self.nodes.get_mut(&path) {
@@ -390,11 +388,11 @@ impl Tree {
                 Some(_) | None => {}
             }
         }
-        // A mass of nodes that came at once may have left it long.
-        self.touched.shrink_to(TOUCHED);
+        // Creating many nodes at once may have left a large capacity.
+        self.touched.shrink_to(KEPT_TOUCHED);
     }
 
-    /// Gives the memory back that large tables have for more than the tree holds now.
+    /// Frees memory that large tables no longer need.
     pub(crate) fn shrink(&mut self) {
         self.nodes.shrink();
         self.ephemerals.shrink();
@@ -402,14 +400,14 @@ impl Tree {
         self.touched.shrink_to_fit();
     }
 
-    /// For how many nodes, sessions with ephemerals and touched paths there is memory.
+    /// The capacity for nodes, sessions with ephemerals and changed paths.
     #[cfg(test)]
     pub(crate) fn room(&self) -> [usize; 3] {
         let (nodes, ephemerals) = (self.nodes.capacity(), self.ephemerals.capacity());
         [nodes, ephemerals, self.touched.capacity()]
     }
 
-    /// Adds a node from storage, whose parent may come later; `false` if it is there already.
+    /// Adds a node from storage, whose parent may follow later. Returns `false` if it exists already.
     pub(crate) fn restore(&mut self, path: &str, mut node: Node) -> bool {
         if self.get(path).is_some() {
             return false;
@@ -419,7 +417,7 @@ impl Tree {
         true
     }
 
-    /// Ties restored nodes to their parents; the path of a node that has none is the error.
+    /// Links restored nodes to their parents. The error is the path of a node without a parent.
     pub(crate) fn link_restored(&mut self) -> Result<(), Arc<str>> {
         let mut keys: Vec<Arc<str>> = self.nodes.keys().cloned().collect();
         keys.sort_unstable();
@@ -431,7 +429,7 @@ impl Tree {
         Ok(())
     }
 
-    /// All nodes, in order of their paths.
+    /// All nodes, sorted by path.
     pub(crate) fn sorted(&self) -> Vec<(&Arc<str>, &Node)> {
         let nodes = self.nodes.iter().map(|(path, node)| (path, &**node));
         let mut nodes: Vec<_> = nodes.collect();
@@ -440,7 +438,7 @@ impl Tree {
     }
 }
 
-/// The path without its last segment; `/` for everything directly below it, and for itself.
+/// The path without its last segment; `/` for direct children of `/`, and for `/` itself.
 pub(crate) fn parent_of(path: &str) -> &str {
     match path.rsplit_once('/') {
         None | Some(("", _)) => "/",

@@ -1,4 +1,4 @@
-//! Notices: requests that ran into a limit, for the log. No connection is closed for them.
+//! Notices: requests that exceeded a limit, for the log. They do not close the connection.
 
 use std::cell::RefCell;
 
@@ -6,135 +6,132 @@ use lockkeeper_wire::ErrorCode;
 
 use crate::output::ConnectionId;
 
-/// How many notices are kept between two calls of `take`: a flood of them says no more than a few.
-const MOST: usize = 64;
+/// The maximum number of notices kept between two calls of `take`; more would not add information.
+const MAX_NOTICES: usize = 64;
 
-/// A request that ran into a limit; its text is for the log.
+/// A request that exceeded a limit. The text is for the log.
 ///
-/// A caller that logs them should limit repetitions: a client may run into a limit with every
-/// request.
+/// A caller that logs notices should limit repetitions: a client may exceed a limit with every request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Notice {
-    /// A reply above [`Config::max_frame`](crate::Config::max_frame): the client, which would have
-    /// closed the connection over it, got an error in its place.
+    /// A reply above [`Config::max_frame`](crate::Config::max_frame). The client got an error instead; it
+    /// would have closed the connection because of the reply.
     #[error(
-        "a reply of {len} bytes is over the limit of {max}, and its client got an error: a node \
-         with so many children, or a multi with so many results, needs a larger frame limit on \
-         both sides"
+        "a reply of {len} bytes is over the limit of {max}, and its client got an error: raise the \
+         frame limit of server and client, or use nodes with fewer children and multis with fewer \
+         results"
     )]
     ReplyTooLong {
-        /// Whose reply.
+        /// The connection.
         connection: ConnectionId,
-        /// Its length, in bytes, as far as it was computed: at least one more than the limit.
+        /// The length of the reply in bytes, as far as it was computed: at least one more than the limit.
         len: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// A `multi` or `multiRead` with too many operations, which was refused.
+    /// A `multi` or `multiRead` with too many operations was refused.
     #[error("a multi of {count} operations is over the limit of {max}, and was refused")]
     TooManyOps {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
-        /// How many operations.
+        /// The number of operations.
         count: usize,
         /// The limit.
         max: usize,
     },
-    /// A request to count more nodes than may be counted at once, which was refused.
-    #[error("a client asked to count more than {max} nodes, which was refused")]
+    /// A request to count more nodes than may be counted at once was refused.
+    #[error("a request to count more than {max} nodes was refused")]
     TooMuchToCount {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
         /// The limit.
         max: usize,
     },
-    /// A connection with too many watches, whose request for another one was refused.
-    #[error("a client has watches on {max} paths, which is the limit: one more was refused")]
+    /// A request for another watch was refused, because the connection has too many.
+    #[error("a client has watches on {max} paths, which is the limit: another one was refused")]
     TooManyWatches {
-        /// Whose watches.
+        /// The connection.
         connection: ConnectionId,
         /// The limit.
         max: usize,
     },
-    /// A connection whose watches take too much memory, beside those of all others. Its request for
-    /// another one was refused.
+    /// A request for another watch was refused, because the connection's watches use too much memory compared
+    /// to the others.
     #[error(
-        "a client has watches that weigh {bytes} bytes, more than its share of {max} bytes for all: one \
-         more was refused"
+        "a client has watches that weigh {bytes} bytes, more than its share of {max} bytes for all: \
+         another watch was refused"
     )]
     WatchesTooHeavy {
-        /// Whose watches.
+        /// The connection.
         connection: ConnectionId,
-        /// What they would weigh.
+        /// The memory use with the refused watch.
         bytes: usize,
         /// The limit for all connections together.
         max: usize,
     },
-    /// A session with too many ephemeral nodes, whose request for another one was refused.
-    #[error("a session has {max} ephemeral nodes, which is the limit: one more was refused")]
+    /// A request for another ephemeral node was refused, because the session has too many.
+    #[error("a session has {max} ephemeral nodes, which is the limit: another one was refused")]
     TooManyEphemerals {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
         /// The limit.
         max: usize,
     },
-    /// A write that would make the nodes weigh more than they may. It was refused.
+    /// A write was refused, because it would exceed the memory limit of the nodes.
     #[error(
         "the nodes would take {weight} bytes of memory, which is over the limit of {max} for this kind \
-         of node: nothing may grow before some are deleted, or the limit is raised"
+         of node: delete nodes, or raise the limit"
     )]
     NoRoom {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
-        /// What the nodes would weigh.
+        /// The memory use with the refused write.
         weight: usize,
         /// The limit.
         max: usize,
     },
-    /// A write that would need room on the disk, of which there is too little. It was refused.
-    #[error("the disk has too little room for a write that makes the data grow, which was refused")]
+    /// A write was refused, because it would need disk space and too little is free.
+    #[error("a write that makes the data grow was refused: too little disk space is left")]
     DiskShort {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
     },
-    /// A write that would need memory, of which the process has taken nearly all. It was refused.
-    #[error(
-        "the process has too little memory left for a write that makes the data grow, which was refused"
-    )]
+    /// A write was refused, because it would need memory and too little is free.
+    #[error("a write that makes the data grow was refused: too little memory is left")]
     MemoryShort {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
     },
-    /// An access control list that is too long, or lists of one request that are too long together, once
-    /// `auth` stands for what the client has proven. The request was refused.
+    /// A request was refused, because the access control lists in it have too many entries after `auth` is
+    /// replaced by the client's identities.
     #[error(
-        "access control lists of {count} entries, in which `auth` counts for each identity of the \
-         client, are over the limit of {max}, and were refused"
+        "access control lists of {count} entries are over the limit of {max}, and were refused (`auth` \
+         counts once for each identity of the client)"
     )]
     AclTooLong {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
-        /// How many entries, as far as they were counted.
+        /// The number of entries, as far as they were counted.
         count: usize,
         /// The limit.
         max: usize,
     },
-    /// An access control list whose texts are too long, or lists of one request that are too long together,
-    /// once `auth` stands for what the client has proven. The request was refused.
+    /// A request was refused, because the texts of the access control lists in it are too long after `auth`
+    /// is replaced by the client's identities.
     #[error(
-        "access control lists of {bytes} bytes, in which `auth` counts for each identity of the \
-         client, are over the limit of {max}, and were refused"
+        "access control lists of {bytes} bytes are over the limit of {max}, and were refused (`auth` \
+         counts once for each identity of the client)"
     )]
     AclTooLarge {
-        /// Who asked.
+        /// The connection.
         connection: ConnectionId,
-        /// The length of the texts, in bytes, as far as they were counted.
+        /// The length of the texts in bytes, as far as they were counted.
         bytes: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// A quota that a request would have broken, or did break if the limit is a soft one.
+    /// A request would have exceeded a quota, or did exceed it if the limit is a soft one.
     #[error(
         "the quota of {path} is exceeded: {present} {what}, {kind} limit {limit}{}",
         if *.refused { " (refused)" } else { "" }
@@ -146,7 +143,7 @@ pub enum Notice {
         what: &'static str,
         /// `soft` or `hard`.
         kind: &'static str,
-        /// What there would be after the request.
+        /// The usage with the request.
         present: i64,
         /// The limit.
         limit: i64,
@@ -156,7 +153,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// The kind of limit, in a word or two: repetitions of one kind say no more than the first.
+    /// The kind of limit, in a word or two: for limiting repetitions.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::ReplyTooLong { .. } => "reply",
@@ -175,7 +172,7 @@ impl Notice {
         }
     }
 
-    /// Whose request it was, as far as that is noted.
+    /// The connection of the request, if it is known.
     pub fn connection(&self) -> Option<ConnectionId> {
         match self {
             Self::ReplyTooLong { connection, .. }
@@ -194,19 +191,19 @@ impl Notice {
     }
 }
 
-/// Collects notices; behind a cell, because they also arise where the server is only read.
+/// Collects notices. In a cell, because read-only functions record them too.
 #[derive(Default)]
 pub(crate) struct Notices(RefCell<Vec<Notice>>);
 
 impl Notices {
     pub(crate) fn add(&self, notice: Notice) {
         let mut all = self.0.borrow_mut();
-        if all.len() < MOST {
+        if all.len() < MAX_NOTICES {
             all.push(notice);
         }
     }
 
-    /// Refuses a request with this error, and says why.
+    /// Records why a request is refused, and returns its error.
     pub(crate) fn refuse<T>(&self, notice: Notice, code: ErrorCode) -> Result<T, ErrorCode> {
         self.add(notice);
         Err(code)

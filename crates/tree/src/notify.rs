@@ -1,4 +1,4 @@
-//! Watch events: which connections hear of a change, and which may.
+//! Watch events: which connections receive the event of a change.
 
 use bytes::BytesMut;
 use lockkeeper_wire::{
@@ -12,11 +12,11 @@ use crate::output::{CloseReason, ConnectionId};
 use crate::server::Server;
 use crate::txn::{TreeEvent, TreeEventKind};
 
-/// How much room for a frame is kept between events.
+/// The capacity of the event buffer that is kept between events.
 const KEPT_FRAME: usize = 4 * 1024;
 
 impl Server {
-    /// Sends what watches have to hear of one transaction, before the reply that shows the change.
+    /// Sends the watch events of one transaction, before the reply that shows the change.
     pub(crate) fn notify(&mut self, zxid: Zxid, events: &[TreeEvent]) {
         self.outbox.begin_transaction(self.config.max_fan_out.min(self.event_room));
         for event in events {
@@ -39,7 +39,7 @@ impl Server {
         self.children_changed(zxid, parent_of(&event.path), parent_acl);
     }
 
-    /// Whoever watches both data and children of a deleted node hears of it once.
+    /// A client that watches both data and children of a deleted node gets one event.
     fn deleted(&mut self, zxid: Zxid, event: &TreeEvent, parent_acl: &AclRef) {
         let mut recipients = self.watches.take_data(&event.path);
         recipients.extend(self.watches.take_child(&event.path));
@@ -52,8 +52,8 @@ impl Server {
         self.tell(recipients, zxid, EventKind::NodeChildrenChanged, parent, parent_acl);
     }
 
-    /// Sends one event to those that may read the node, once to each. A one-shot watch of the others is
-    /// used up all the same. Who is over its share of the transaction is closed.
+    /// Sends one event to each recipient that may read the node, once to each. One-shot watches of the others
+    /// are used up too. A connection that exceeds its share of the transaction is closed.
     fn tell(
         &mut self,
         mut recipients: Vec<ConnectionId>,
@@ -71,13 +71,13 @@ impl Server {
         write_frame(&mut frame, |out| encode_event(zxid, kind, path, out));
         for watches in recipients.chunk_by(|one, next| one == next) {
             let recipient = watches[0];
-            // Some watches of those that are gone are still to be forgotten.
+            // Watches of closed connections may not have been removed yet.
             let Some(connection) = self.connections.get(&recipient) else { continue };
             let is_seen = acl::check(acl, Permissions::READ, &connection.identities).is_ok();
-            // What a client may not see is work all the same.
+            // An event that a client may not see still costs processing time.
             let content = if is_seen { &frame[..] } else { &[] };
             if self.outbox.event(recipient, content, watches.len()).is_err() {
-                // First: what thousands have watched is not to be forgotten in one go.
+                // Done first: thousands of watches must not be removed in one step.
                 self.watches.abandon(recipient);
                 self.close(recipient, CloseReason::TooManyEvents);
             }
@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// The content of a frame with an event.
+/// Encodes the content of an event frame.
 pub(crate) fn encode_event(zxid: Zxid, kind: EventKind, path: &str, out: &mut BytesMut) {
     ReplyHeader { xid: xid::NOTIFICATION, zxid, error: 0 }.encode(out);
     WatchEvent { kind, state: KeeperState::SyncConnected, path: path.to_owned() }.encode(out);

@@ -1,4 +1,4 @@
-//! Outbox: frames for connections that wait until the state which they show is durable.
+//! Outbox: frames for connections, buffered until the state that they show is durable.
 
 use bytes::BytesMut;
 use lockkeeper_wire::write_frame;
@@ -11,20 +11,20 @@ use crate::output::{CloseReason, ConnectionId, Output};
 struct Pending {
     frames: BytesMut,
     close: Option<CloseReason>,
-    /// Its share of the events of the present transaction.
+    /// The connection's share of the events of the current transaction.
     share: Share,
 }
 
-/// A connection would get more of the events of one transaction than its share.
+/// A connection would receive more events of one transaction than its share.
 #[derive(Debug)]
-pub(crate) struct TooMuch;
+pub(crate) struct OverShare;
 
-/// One buffer per connection, in the order in which they were first written to.
+/// One buffer per connection, in the order of their first frames.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pending: Vec<(ConnectionId, Pending)>,
     index: HashMap<ConnectionId, usize>,
-    /// How many bytes were written since the last [`Outbox::take`].
+    /// The number of bytes written since the last [`Outbox::take`].
     written: usize,
     fan_out: FanOut,
 }
@@ -35,7 +35,7 @@ impl Outbox {
         let _ = self.frame_within(connection, usize::MAX, content);
     }
 
-    /// Adds a frame unless its content is longer than `max` bytes; its length is then the error.
+    /// Adds a frame unless its content is longer than `max` bytes; the error is then its length.
     pub(crate) fn frame_within(
         &mut self,
         connection: ConnectionId,
@@ -52,7 +52,7 @@ impl Outbox {
             self.written += len;
             return Ok(());
         }
-        // Anew: what is sent would otherwise carry along the room of what was not, uncounted.
+        // A new buffer: truncating would keep the capacity of the removed frame, which is not accounted for.
         pending.frames = BytesMut::from(&pending.frames[..before]);
         Err(len)
     }
@@ -62,56 +62,56 @@ impl Outbox {
         pending.close.get_or_insert(reason);
     }
 
-    /// Begins with the events of a transaction, which may weigh `max`.
+    /// Starts the events of a transaction, whose total size may be `max`.
     pub(crate) fn begin_transaction(&mut self, max: usize) {
         self.fan_out.next(max);
     }
 
-    /// What the events of the last transaction weighed.
+    /// The total size of the events of the last transaction.
     pub(crate) fn weight(&self) -> usize {
         self.fan_out.taken()
     }
 
-    /// Adds a frame with an event, which has met this many watches of the connection.
+    /// Adds an event frame, which fires this many watches of the connection.
     ///
     /// # Errors
-    /// If the connection gets more of this transaction than its share. It then hears of nothing of this
-    /// transaction: when it comes back, what it has seen is the state before or the state after.
+    /// If the connection would receive more of this transaction than its share. All its events of this
+    /// transaction are then removed: after a reconnect, the client has seen either the state before the
+    /// transaction or the state after it.
     pub(crate) fn event(
         &mut self,
         connection: ConnectionId,
         frame: &[u8],
         watches: usize,
-    ) -> Result<(), TooMuch> {
+    ) -> Result<(), OverShare> {
         let pending = entry(&mut self.pending, &mut self.index, connection);
         let more = frame.len() + watches * EVENT_WEIGHT;
         let counted = self.fan_out.count(&mut pending.share, pending.frames.len(), more);
         if let Err(begin) = counted {
-            // Anew, as above.
+            // A new buffer, as above.
             pending.frames = BytesMut::from(&pending.frames[..begin]);
-            return Err(TooMuch);
+            return Err(OverShare);
         }
         pending.frames.extend_from_slice(frame);
         self.written += frame.len();
         Ok(())
     }
 
-    /// Nothing more can reach this connection.
+    /// Drops the frames of a connection that is gone.
     pub(crate) fn discard(&mut self, connection: ConnectionId) {
         if let Some(index) = self.index.get(&connection) {
             self.pending[*index].1 = Pending::default();
         }
     }
 
-    /// Gives memory back that is there for more connections than were written to since the last
-    /// [`Outbox::take`].
+    /// Frees memory that is reserved for more connections than were used since the last [`Outbox::take`].
     pub(crate) fn shrink(&mut self) {
         self.pending.shrink_to_fit();
         hash::shrink(&mut self.index);
     }
 
-    /// How many bytes were written since the last [`Outbox::take`]; those of connections that are
-    /// gone as well.
+    /// The number of bytes written since the last [`Outbox::take`], including those of connections that are
+    /// gone.
     pub(crate) fn written(&self) -> usize {
         self.written
     }
@@ -148,8 +148,8 @@ fn entry<'a>(
 mod tests {
     use super::*;
 
-    /// What is refused is not sent, and takes no room: it would stay with what is sent, and nobody
-    /// would count it. Seen to fail with a buffer that is only cut back.
+    /// A refused frame must not be sent or keep its capacity, which would not be accounted for. Fails with a
+    /// buffer that is only truncated.
     #[test]
     fn a_frame_that_is_too_long_leaves_nothing_behind() {
         let mut outbox = Outbox::default();

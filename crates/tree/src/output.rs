@@ -1,47 +1,47 @@
-//! Output: effects on connections, which are frames to send and closes.
+//! Output: frames to send to connections, and connections to close.
 
 use bytes::Bytes;
 use lockkeeper_wire::{DecodeError, SessionId, Zxid};
 
-/// The caller's name for one transport connection; never reused while the server runs.
+/// The caller's id of a transport connection. Never reused while the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
 /// An effect on one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send these bytes: one or more whole frames, each with its length prefix.
+    /// Send these bytes: one or more complete frames, each with its length prefix.
     Send(Bytes),
-    /// Close the connection after everything before this was sent. Nothing follows for this
-    /// connection, and frames that it still sends are ignored; [`Server::disconnected`] may be
-    /// called for it or not.
+    /// Close the connection after everything before this has been sent. This is the last output for the
+    /// connection, and further frames from it are ignored; [`Server::disconnected`] may be called for it or
+    /// not.
     ///
     /// [`Server::disconnected`]: crate::Server::disconnected
     Close(CloseReason),
 }
 
-/// Why the server closes a connection; its text is for the log.
+/// Why the server closes a connection. The text is for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// The client closed its session.
     #[error("the client closed its session")]
     SessionClosed,
-    /// The session expired, or the client came back with one that is over.
-    #[error("the session is over: it expired, or was closed")]
+    /// The session has expired, or the client tried to resume an expired session.
+    #[error("the session has expired or was closed")]
     SessionExpired,
-    /// The client came back with a session that is alive, and not with its password. It gets the same answer
-    /// as after [`CloseReason::SessionExpired`].
+    /// The client tried to resume a live session with a wrong password. It gets the same reply as after
+    /// [`CloseReason::SessionExpired`].
     #[error("refused a client that showed a wrong password for the session {session}")]
     WrongPassword {
-        /// The session, which goes on.
+        /// The session, which stays alive.
         session: SessionId,
     },
-    /// The server stops; its sessions may live on at the next one.
-    #[error("the server stops")]
+    /// The server is stopping. Its sessions may survive on the next one.
+    #[error("the server is stopping")]
     Stopping,
-    /// The client came back on another connection.
-    #[error("the client reconnected, and this older connection of its session is of no more use")]
+    /// The client reconnected on another connection.
+    #[error("the client reconnected on a newer connection of the same session")]
     Reconnected,
     /// The client has seen transactions that this server does not have.
     #[error(
@@ -55,50 +55,49 @@ pub enum CloseReason {
         /// The newest transaction of this server.
         server: Zxid,
     },
-    /// A client wants a session while the leases of an earlier server may go on.
+    /// A client requested a new session while leases from an earlier server may still be valid.
     #[error(
-        "no session begins for another {} s: clients of the server before this one may still hold \
+        "new sessions are refused for another {} s: clients of the previous server may still hold \
          locks", .left.as_secs_f64().ceil()
     )]
     Quiet {
-        /// For how long that is so still.
+        /// The remaining time.
         left: std::time::Duration,
     },
-    /// As many sessions as [`Config::max_sessions`](crate::Config::max_sessions) are alive.
+    /// There are already [`Config::max_sessions`](crate::Config::max_sessions) sessions.
     #[error("{max} sessions are alive, which is the limit")]
     TooManySessions {
         /// The limit.
         max: usize,
     },
-    /// The last places are for clients that come back with a session.
+    /// The last connections are reserved for clients that resume a session.
     #[error(
         "refused a new session: the connections that are left are kept for those that come back"
     )]
     PlacesKept,
-    /// A client came back with more watches than
-    /// [`Config::max_watches`](crate::Config::max_watches). With a part of them it would wait for
-    /// events that never come.
+    /// A client reconnected with more watches than [`Config::max_watches`](crate::Config::max_watches). With
+    /// only some of them, it would wait for events that never arrive.
     #[error("the client has watches on {count} paths, which is over the limit of {max}")]
     TooManyWatches {
-        /// How many paths it watches.
+        /// The number of watched paths.
         count: usize,
         /// The limit.
         max: usize,
     },
-    /// A client came back with watches that weigh more than its share of
+    /// A client reconnected with watches that exceed its share of
     /// [`Config::max_watch_bytes`](crate::Config::max_watch_bytes).
     #[error("the client has watches that weigh {bytes} bytes, over its share of {max} for all")]
     WatchesTooHeavy {
-        /// What they weigh, in bytes.
+        /// The memory use of the watches, in bytes.
         bytes: usize,
         /// The limit for all connections together.
         max: usize,
     },
-    /// One transaction has so many events that this client cannot have all that it watches for; see
-    /// [`Config::max_fan_out`](crate::Config::max_fan_out). It gets none of them.
+    /// One transaction has too many events for this client; see
+    /// [`Config::max_fan_out`](crate::Config::max_fan_out). The client gets none of them.
     #[error(
-        "a transaction has more events for this client than its share of what one transaction may send \
-         to all: it is to come back, and to read again what it watches"
+        "a transaction has more events for this client than its fair share; the client must reconnect and \
+         read its watched nodes again"
     )]
     TooManyEvents,
     /// The credentials were refused.
@@ -110,25 +109,24 @@ pub enum CloseReason {
         /// The limit.
         max: usize,
     },
-    /// The identities that the client has proven are longer, all together, than those of one connection
-    /// may be.
+    /// The total length of the client's identities is above the limit for one connection.
     #[error("the identities of the client have {bytes} bytes, which is over the limit of {max}")]
     IdentitiesTooLong {
-        /// Their length, in bytes.
+        /// Their total length, in bytes.
         bytes: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// The first frame was no handshake.
-    #[error("the first frame is no ZooKeeper handshake: {0}")]
+    /// The first frame is not a handshake.
+    #[error("the first frame is not a ZooKeeper handshake: {0}")]
     BadHandshake(DecodeError),
-    /// A frame that is no request.
-    #[error("a frame that is no ZooKeeper request: {0}")]
+    /// A frame is not a valid request.
+    #[error("a frame is not a ZooKeeper request: {0}")]
     BadFrame(DecodeError),
-    /// A request that no server knows.
-    #[error("op code {0} is no ZooKeeper request")]
+    /// The op code is not a request.
+    #[error("op code {0} is not a ZooKeeper request")]
     UnknownOp(i32),
-    /// A frame above [`Config::max_frame`](crate::Config::max_frame).
+    /// A frame is longer than [`Config::max_frame`](crate::Config::max_frame).
     #[error("a frame of {len} bytes is over the limit of {max}")]
     FrameTooLong {
         /// The length of the frame's content, in bytes.
@@ -139,11 +137,11 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The kind of a refusal, in a word or two: repetitions of one kind say no more than the first. `None`
-    /// for everyday ends, which are of interest to whoever debugs.
+    /// The kind of a refusal, in a word or two: for limiting repetitions. `None` for ordinary ends, which are
+    /// useful only for debugging.
     pub fn kind(&self) -> Option<&'static str> {
         match self {
-            // Of the quiet time the log tells once, and each client asks again and again.
+            // The log reports the quiet time once, and each client retries repeatedly.
             Self::SessionClosed
             | Self::SessionExpired
             | Self::Reconnected

@@ -1,7 +1,7 @@
-//! Turns requests into transactions, or into the error that the client gets.
+//! Converts requests to transactions, or to the error for the client.
 //!
-//! The order of the checks decides which error a request with several faults gets; it is Apache
-//! ZooKeeper's.
+//! The order of the checks decides which error a request with several faults gets. It is the order of Apache
+//! ZooKeeper.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -22,33 +22,33 @@ use crate::quota;
 use crate::room::{self, Room, Size};
 use crate::txn::Txn;
 
-/// The longest time to live: 40 bits of milliseconds, all that ZooKeeper's format has room for.
+/// The longest time to live: ZooKeeper's format has 40 bits for the milliseconds.
 const MAX_TTL_MS: i64 = (1 << 40) - 1;
 
-/// How many levels the path of a new node has at most. Quotas and recursive watches are looked for at
-/// each node above.
+/// The maximum number of levels of a new node's path. Quotas and recursive watches are looked up at each
+/// level.
 const MAX_LEVELS: usize = 250;
 
-/// How long a path may be, of a new node or of a watch, in bytes. Tables of paths hash some hundred at
-/// once when they grow. The names that the library gives to keys of locks have 64 KiB at most.
+/// The maximum length of a path, of a new node or of a watch, in bytes. A growing table of paths hashes a few
+/// hundred at once. The names that the library uses for keys of locks have at most 64 KiB.
 pub(crate) const MAX_PATH: usize = 80 * 1024;
 
 fn is_too_deep(path: &str) -> bool {
-    // A level takes two bytes at least, so that the paths of locks need not be gone through.
+    // A level takes at least two bytes, so short paths need not be scanned.
     path.len() > 2 * MAX_LEVELS && path.matches('/').count() > MAX_LEVELS
 }
 
-/// How many nodes are counted at most for the quotas that one request introduces.
-const MOST_WEIGHED: usize = 10_000;
+/// The maximum number of nodes that are counted for the quotas of one request.
+const MAX_QUOTA_NODES: usize = 10_000;
 
-/// How long the lists that one request gives to nodes may be together: each node's record has its own,
-/// and a few bytes ask for `auth`.
+/// The maximum total length of the lists that one request gives to nodes: each node's record has its own
+/// copy, and a request needs only a few bytes for `auth`.
 const MAX_EXTENT_TOGETHER: Extent = Extent { entries: 100_000, bytes: 8 * 1024 * 1024 };
 
-/// What a node's record has besides its path, its data and its list, about.
+/// The approximate size of a node's record without its path, data and list.
 pub(crate) const RECORD: usize = 32;
 
-/// On whose behalf a request is prepared.
+/// The client on whose behalf a request is prepared.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     pub(crate) session: SessionId,
@@ -59,11 +59,11 @@ pub(crate) struct Caller<'a> {
     pub(crate) enforce_quotas: bool,
     pub(crate) max_ephemerals: usize,
     pub(crate) room: Room,
-    /// Where exceeded limits are noted.
+    /// Where exceeded limits are recorded.
     pub(crate) notices: &'a Notices,
 }
 
-/// What kind of create was asked for; beside the mode, because ZooKeeper looks at both.
+/// The kind of the create request. Needed in addition to the mode, because ZooKeeper considers both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,
@@ -72,7 +72,7 @@ pub(crate) enum Form {
     Ttl(i64),
 }
 
-/// The requests that create a node, in one shape.
+/// The requests that create a node, in a common form.
 #[derive(Clone, Copy)]
 pub(crate) struct NewNode<'a> {
     pub(crate) path: &'a str,
@@ -94,7 +94,7 @@ impl<'a> NewNode<'a> {
     }
 }
 
-/// The facts about a node that later operations depend on.
+/// The properties of a node that later operations depend on.
 #[derive(Clone)]
 struct Facts {
     version: i32,
@@ -103,26 +103,26 @@ struct Facts {
     children: usize,
     owner: Owner,
     acl: AclRef,
-    /// The length of its data.
+    /// The length of the data.
     data: usize,
 }
 
-/// The tree as it will be after the transactions that were prepared so far.
+/// The tree as the transactions prepared so far will leave it.
 ///
-/// Only a `multi` prepares more than one, so only it notes anything here.
+/// Only a `multi` prepares several transactions, so only a `multi` records them here.
 pub(crate) struct Draft<'a> {
     tree: &'a Tree,
     noted: HashMap<Arc<str>, Option<Facts>>,
-    /// The last list that was asked for, and what it became: most of a `multi` ask for the same.
+    /// The last requested list and its expansion: most operations of a `multi` request the same one.
     expanded: RefCell<Option<(&'a AclList, AclRef)>>,
-    /// How long the lists are that the nodes of this draft get.
+    /// The total length of the lists of this draft's nodes.
     extent: Cell<Extent>,
-    /// How many ephemeral nodes it creates.
+    /// The number of ephemeral nodes that it creates.
     ephemerals: Cell<usize>,
-    /// How much more all nodes take after it. Never less than they do: a list that the last of its
-    /// nodes gives up makes room for nothing else in the same request.
+    /// How much more memory and disk space all nodes will take. Never too low: a list that the last of its
+    /// nodes gives up is not counted as free within the same request.
     growth: Cell<Size>,
-    /// How many nodes are counted for quotas.
+    /// The number of nodes counted for quotas.
     weighed: Cell<usize>,
 }
 
@@ -131,9 +131,9 @@ impl<'a> Draft<'a> {
         Self::of(tree, 0)
     }
 
-    /// A draft in which so many changes will be noted, of the children of one parent.
+    /// A draft with capacity for this many changes to the children of one parent.
     pub(crate) fn of(tree: &'a Tree, changes: usize) -> Self {
-        // Room for the parent, too.
+        // Includes the parent.
         let room = if changes == 0 { 0 } else { changes + 1 };
         Self {
             tree,
@@ -146,7 +146,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// How much more all nodes take after what was prepared so far.
+    /// How much more all nodes take after the prepared changes.
     #[cfg(test)]
     pub(crate) fn growth(&self) -> Size {
         self.growth.get()
@@ -175,7 +175,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Shows later operations the effect of `txn`.
+    /// Makes the effect of `txn` visible to later operations.
     pub(crate) fn note(&mut self, txn: &Txn) {
         match txn {
             Txn::Create { path, data, acl, owner } => {
@@ -208,7 +208,7 @@ impl<'a> Draft<'a> {
     }
 
     fn change(&mut self, path: &str, change: impl FnOnce(&mut Facts)) {
-        // Most of a `multi` change the same parent.
+        // Most operations of a `multi` change the same parent.
         if let Some(noted) = self.noted.get_mut(path) {
             if let Some(facts) = noted {
                 change(facts);
@@ -221,8 +221,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The list that a node gets if the caller asks for this one, and what all lists weigh more for it:
-    /// nothing if other nodes have the same.
+    /// The list that a node gets for the requested one, and how much it adds to the memory of all lists: 0 if
+    /// other nodes have the same list.
     fn expand(
         &self,
         caller: Caller<'_>,
@@ -258,7 +258,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn create(&self, caller: Caller<'_>, new: NewNode<'a>) -> Result<Txn, ErrorCode> {
         let mode = CreateMode::from_flags(new.flags).ok_or(ErrorCode::BadArguments)?;
         let owner = owner_of(mode, new.form, caller)?;
-        // A path is still valid with a number behind it, and some become it.
+        // A valid path stays valid with a number appended, and some paths become valid by it.
         let is_valid = ZnodePath::is_valid(new.path);
         if !is_valid && (!new.path.contains('/') || new.path.contains('\0')) {
             return Err(ErrorCode::BadArguments);
@@ -268,11 +268,11 @@ impl<'a> Draft<'a> {
         let parent = self.facts(parent_of(new.path))?;
         acl::check(&parent.acl, Permissions::CREATE, caller.identities)?;
 
-        // Under the parent's next number, which no other create can get before this one is applied.
+        // With the parent's next number. No other create can get that number before this one is applied.
         let path: Arc<str> = if mode.is_sequential() {
             let mut path = String::with_capacity(new.path.len() + Sequence::LENGTH);
             path.push_str(new.path);
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(path, "{}", Sequence(parent.child_creates));
             path.into()
         } else {
@@ -304,13 +304,13 @@ impl<'a> Draft<'a> {
         Ok(Txn::Create { path, data: new.data.clone(), acl, owner })
     }
 
-    /// Refuses a node of which the quota is to say what is there already, if that takes too long.
+    /// Refuses a quota on a subtree that takes too long to count.
     fn check_weighing(&self, caller: Caller<'_>, path: &str) -> Result<(), ErrorCode> {
         let Some(root) = quota::weighed_by(path) else { return Ok(()) };
 
-        // All that this request has changed so far may be there too.
+        // The earlier changes of this request may be in the subtree too.
         let weighed = self.weighed.get() + self.noted.len();
-        let most = MOST_WEIGHED.checked_sub(weighed);
+        let most = MAX_QUOTA_NODES.checked_sub(weighed);
 
         match most.and_then(|most| self.tree.descendants(root, most)) {
             Some(count) => {
@@ -318,15 +318,14 @@ impl<'a> Draft<'a> {
                 Ok(())
             }
             None => {
-                let (connection, max) = (caller.connection, MOST_WEIGHED);
+                let (connection, max) = (caller.connection, MAX_QUOTA_NODES);
                 let notice = Notice::TooMuchToCount { connection, max };
                 caller.notices.refuse(notice, ErrorCode::ThrottledOp)
             }
         }
     }
 
-    /// Within a `multi` too, what the operations before this one add is not counted yet, as in
-    /// ZooKeeper.
+    /// As in ZooKeeper, the earlier operations of a `multi` are not counted.
     fn check_quota(
         &self,
         caller: Caller<'_>,
@@ -339,7 +338,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Lets all nodes take so much more, if there is room; what is deleted before makes some.
+    /// Reserves space for this growth, if there is enough. Earlier deletes in the request count as free
+    /// space.
     fn grow(&self, caller: Caller<'_>, by: Size, is_lock: bool) -> Result<(), ErrorCode> {
         let growth = self.growth.get() + by;
         let asks = (caller.notices, caller.connection);
@@ -354,7 +354,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Counts one more ephemeral node of the session, unless it has as many as it may.
+    /// Counts one more ephemeral node of the session, up to the limit.
     fn check_ephemerals(&self, caller: Caller<'_>) -> Result<(), ErrorCode> {
         let (count, max) = (self.ephemerals.get() + 1, caller.max_ephemerals);
         if self.tree.ephemerals_of(caller.session) + count > max {
@@ -420,7 +420,7 @@ impl<'a> Draft<'a> {
         let node = self.facts(&request.path)?;
         acl::check(&node.acl, Permissions::ADMIN, caller.identities)?;
 
-        // The old list makes room for the new one if no other node has it.
+        // The old list frees its memory if no other node has it.
         let is_given_up = node.acl.nodes() == 1 && node.acl != acl;
         let given_up = if is_given_up { node.acl.weight() } else { 0 };
         let memory = weight as i64 - given_up as i64;
@@ -447,8 +447,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// What the new node's life will depend on. Outside its own request a container's mode means
-/// nothing, as in ZooKeeper.
+/// The condition under which the new node is deleted. Except in its own request, the mode of a container is
+/// ignored, as in ZooKeeper.
 fn owner_of(mode: CreateMode, form: Form, caller: Caller<'_>) -> Result<Owner, ErrorCode> {
     if mode.has_ttl() && !caller.ttl_nodes {
         return Err(ErrorCode::Unimplemented);
@@ -459,11 +459,11 @@ fn owner_of(mode: CreateMode, form: Form, caller: Caller<'_>) -> Result<Owner, E
         _ if mode.has_ttl() => Err(ErrorCode::BadArguments),
         Form::Container => Ok(Owner::Container),
         Form::Plain if mode.is_ephemeral() => Ok(Owner::Session(caller.session)),
-        Form::Plain => Ok(Owner::Nobody),
+        Form::Plain => Ok(Owner::None),
     }
 }
 
-/// What a node takes, without what its list weighs, which others may share.
+/// The size of a node without the memory of its list, which other nodes may share.
 fn size_of_node(path: &str, data: usize, acl: &AclRef) -> Size {
     let texts = path.len() + data;
     Size { memory: (NODE_WEIGHT + texts) as i64, disk: (RECORD + texts + acl.record_len()) as i64 }
@@ -485,12 +485,12 @@ fn check_path(path: &str) -> Result<(), ErrorCode> {
     if ZnodePath::is_valid(path) { Ok(()) } else { Err(ErrorCode::BadArguments) }
 }
 
-/// The version after a change, if the present one is what the client expects (-1: anything).
+/// The version after a change, if the current one matches the expected one (-1: any).
 fn next_version(present: i32, expected: i32) -> Result<i32, ErrorCode> {
     if expected != -1 && expected != present {
         return Err(ErrorCode::BadVersion);
     }
-    // A node must never have version -1: nobody could ask for exactly that one.
+    // A node must never have version -1, which clients cannot request exactly.
     match present.wrapping_add(1) {
         -1 => Ok(0),
         next => Ok(next),

@@ -1,9 +1,9 @@
-//! Quotas: how many nodes and bytes a subtree holds, and may hold.
+//! Quotas: the number of nodes and bytes that a subtree has and may have.
 //!
-//! ZooKeeper's layout. The quota of `/a/b` is in `/zookeeper/quota/a/b/zookeeper_limits`, what the
-//! subtree holds in `zookeeper_stats` beside it. The server keeps the second up to date without
-//! giving it a new version, and compares the two where enforcement is switched on. Of several
-//! quotas above a node only the nearest one counts, as in ZooKeeper.
+//! ZooKeeper's layout. The quota of `/a/b` is in `/zookeeper/quota/a/b/zookeeper_limits`, and the usage in
+//! the sibling `zookeeper_stats`. The server keeps the usage up to date without changing the version of that
+//! node, and compares the two if enforcement is enabled. Of several quotas above a node only the nearest one
+//! applies, as in ZooKeeper.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ const ROOT: &str = "/zookeeper/quota";
 const LIMITS: &str = "zookeeper_limits";
 const STATS: &str = "zookeeper_stats";
 
-/// How long a record may be. A real one is below 130 bytes, and it is read anew for each change.
+/// The maximum length of a record. A real one has less than 130 bytes, and it is parsed for each change.
 const MAX_RECORD: usize = 256;
 
-/// A record of limits or of what is there; -1 stands for none. ZooKeeper's text, such as
+/// A record of limits or usage; -1 means not set. ZooKeeper's text format, such as
 /// `count=5,bytes=-1=;byteHardLimit=-1;countHardLimit=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Track {
@@ -32,8 +32,8 @@ struct Track {
 }
 
 impl Track {
-    /// What cannot be read is no limit: nobody should be locked out over a typing error. Nor is a text
-    /// that is too long.
+    /// An invalid record does not limit anything: a typing error must not lock clients out. The same applies
+    /// to a text that is too long.
     fn parse(data: &[u8]) -> Self {
         let mut track = Self { count: -1, bytes: -1, count_hard: -1, bytes_hard: -1 };
         if data.len() > MAX_RECORD {
@@ -57,20 +57,20 @@ impl Track {
     }
 }
 
-/// Whether a request may change a quota, or what counts for one by its own path.
+/// Whether a request may change a quota, or the usage by its own path.
 pub(crate) fn is_named_in(frame: &[u8]) -> bool {
     frame.windows(ROOT.len()).any(|part| part == ROOT.as_bytes())
 }
 
 impl fmt::Display for Track {
-    /// Counts alone: the server writes nothing but those.
+    /// Only the counts: the server does not write anything else.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "count={},bytes={}", self.count, self.bytes)
     }
 }
 
-/// Fails if a change of so many bytes and nodes at `path` breaks a hard limit; a soft one that is
-/// broken is noted only.
+/// Fails if a change of this many bytes and nodes at `path` exceeds a hard limit. An exceeded soft limit is
+/// only recorded.
 pub(crate) fn check(
     tree: &Tree,
     path: &str,
@@ -89,7 +89,7 @@ pub(crate) fn check(
         ("bytes", bytes, present.bytes, limits.bytes, limits.bytes_hard),
     ];
     for (what, change, present, soft, hard) in checks {
-        // A hard limit takes the place of the soft one.
+        // A hard limit replaces the soft one.
         let (kind, limit) = if hard > -1 { ("hard", hard) } else { ("soft", soft) };
         let present = present.saturating_add(change);
         if change == 0 || limit < 0 || present <= limit {
@@ -106,12 +106,12 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// The subtree that is gone through when a node is created at `path`, if there is one.
+/// The subtree to count when a node is created at `path`, if any.
 pub(crate) fn weighed_by(path: &str) -> Option<&str> {
     quota_of(path, STATS)
 }
 
-/// Keeps the books after a node was created.
+/// Updates the usage after a node was created.
 pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
     if let Some(root) = quota_of(path, LIMITS) {
         tree.quotas.or_insert_with(root.into(), || ());
@@ -123,7 +123,7 @@ pub(crate) fn created(tree: &mut Tree, path: &str, data: usize) {
     changed(tree, path, data as i64, 1);
 }
 
-/// Keeps the books after a node was deleted.
+/// Updates the usage after a node was deleted.
 pub(crate) fn deleted(tree: &mut Tree, path: &str, data: usize) {
     if let Some(root) = quota_of(path, LIMITS) {
         tree.quotas.remove(root);
@@ -131,7 +131,7 @@ pub(crate) fn deleted(tree: &mut Tree, path: &str, data: usize) {
     changed(tree, path, -(data as i64), -1);
 }
 
-/// Keeps the books after a subtree grew or shrank at `path`.
+/// Updates the usage after the data of a subtree changed at `path`.
 pub(crate) fn changed(tree: &mut Tree, path: &str, bytes: i64, count: i64) {
     let Some(root) = nearest(tree, path) else {
         return;
@@ -143,7 +143,7 @@ pub(crate) fn changed(tree: &mut Tree, path: &str, bytes: i64, count: i64) {
     });
 }
 
-/// Finds the quotas of a tree that was restored; what they hold was stored along with it.
+/// Finds the quotas of a restored tree. The usage was stored along with it.
 pub(crate) fn find(tree: &mut Tree) {
     let mut open: Vec<Arc<str>> = vec![ROOT.into()];
     while let Some(path) = open.pop() {
@@ -155,12 +155,12 @@ pub(crate) fn find(tree: &mut Tree) {
     }
 }
 
-/// The node whose quota counts for `path`, itself or the nearest above it.
+/// The node whose quota applies to `path`: the node itself, or the nearest ancestor with a quota.
 fn nearest<'a>(tree: &'a Tree, path: &'a str) -> Option<&'a str> {
     tree.quotas.above(path).last().map(|(root, ())| root)
 }
 
-/// The node whose limits or stats are at `path`, if that is such a place.
+/// The node whose limits or usage are stored at `path`, if any.
 fn quota_of<'a>(path: &'a str, name: &str) -> Option<&'a str> {
     let parent = path.strip_suffix(name)?.strip_suffix('/')?;
     parent.strip_prefix(ROOT).filter(|root| root.starts_with('/'))
@@ -170,7 +170,7 @@ fn read(tree: &Tree, root: &str, name: &str) -> Option<Track> {
     tree.get(&format!("{ROOT}{root}/{name}")).map(|node| Track::parse(&node.data))
 }
 
-/// Changes the stats, if they are there: neither version nor zxid shows it, as in ZooKeeper.
+/// Changes the usage, if its node exists. The version and zxid do not change, as in ZooKeeper.
 fn write(tree: &mut Tree, root: &str, change: impl FnOnce(&mut Track)) {
     let path = format!("{ROOT}{root}/{STATS}");
     let Some(node) = tree.get(&path) else { return };

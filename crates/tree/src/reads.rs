@@ -1,4 +1,4 @@
-//! Requests that change nothing: pure functions of the tree and of who asks.
+//! Requests that do not change anything: pure functions of the tree and the client.
 
 use lockkeeper_wire::{
     ClientInfo, ErrorCode, Permissions, ReadOp, ReadResult, Response, SessionId,
@@ -12,15 +12,15 @@ use crate::output::ConnectionId;
 
 type Result<T> = std::result::Result<T, ErrorCode>;
 
-/// How many nodes a request that answers with a number may count: some two milliseconds of work.
-const MOST_COUNTED: usize = 25_000;
-/// How many ephemeral nodes are looked at for those with a prefix.
-const MOST_EPHEMERALS: usize = 1_000_000;
+/// The maximum number of nodes that a counting request may visit: about two milliseconds of work.
+const MAX_COUNTED_NODES: usize = 25_000;
+/// The maximum number of ephemeral nodes that are searched for a prefix.
+const MAX_SCANNED_EPHEMERALS: usize = 1_000_000;
 
-/// Whose view of which tree, and how long the reply may be.
+/// A client's view of the tree, and the maximum length of the reply.
 ///
-/// What a reply takes is computed before it is made: it costs nothing to refuse one that is too
-/// long, however long it is.
+/// The length of a reply is computed before the reply is built. So refusing a reply that is too long costs
+/// nothing, however long it is.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) tree: &'a Tree,
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         Ok(node)
     }
 
-    /// Refuses a reply with a body of so many bytes, if that is too long.
+    /// Refuses a reply whose body of this many bytes is too long.
     fn check_len(self, body: usize) -> Result<()> {
         let (connection, max) = (self.connection, self.max_frame);
         let len = REPLY_HEADER + body;
@@ -48,7 +48,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Refuses what takes too long to find out.
+    /// Refuses a request that takes too long.
     fn too_much(self, max: usize) -> ErrorCode {
         self.notices.add(Notice::TooMuchToCount { connection: self.connection, max });
         ErrorCode::ThrottledOp
@@ -79,7 +79,7 @@ impl<'a> View<'a> {
         Ok(Response::Children { names: names(path, node), stat: node.stat() })
     }
 
-    /// Whoever may not change the list sees it without the digests of passwords.
+    /// Clients that may not change the list see it without the digests of passwords.
     pub(crate) fn acl(self, path: &str) -> Result<Response> {
         let node = self.node(path, Permissions::READ | Permissions::ADMIN)?;
         let acl = match acl::check(&node.acl, Permissions::ADMIN, self.identities) {
@@ -91,15 +91,15 @@ impl<'a> View<'a> {
 
     pub(crate) fn descendants(self, path: &str) -> Result<Response> {
         self.node(path, Permissions::READ)?;
-        let count = self.tree.descendants(path, MOST_COUNTED);
-        let count = count.ok_or_else(|| self.too_much(MOST_COUNTED))?;
+        let count = self.tree.descendants(path, MAX_COUNTED_NODES);
+        let count = count.ok_or_else(|| self.too_much(MAX_COUNTED_NODES))?;
         Ok(Response::Count(count as i32))
     }
 
-    /// A prefix of the text, not of the path: `/a` covers `/ab` too, as in ZooKeeper.
+    /// A prefix of the text, not of the path: `/a` also matches `/ab`, as in ZooKeeper.
     pub(crate) fn ephemerals(self, session: SessionId, prefix: &str) -> Result<Response> {
-        if self.tree.ephemerals_of(session) > MOST_EPHEMERALS {
-            return Err(self.too_much(MOST_EPHEMERALS));
+        if self.tree.ephemerals_of(session) > MAX_SCANNED_EPHEMERALS {
+            return Err(self.too_much(MAX_SCANNED_EPHEMERALS));
         }
         let all = matches!(prefix.trim(), "" | "/");
         let paths = self.tree.ephemerals_unsorted(session);
@@ -121,8 +121,8 @@ impl<'a> View<'a> {
         Response::Identities(known.collect())
     }
 
-    /// Each read succeeds or fails by itself, unless all together are too long: that shows before the
-    /// one that is too much is carried out.
+    /// Each read succeeds or fails by itself, unless the total is too long. That is detected before the
+    /// excess read is executed.
     pub(crate) fn multi(self, ops: &[ReadOp]) -> Result<Response> {
         let (mut body, mut results) = (ITEM_HEADER, Vec::new());
         for op in ops {
@@ -145,7 +145,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a result of a `multiRead` takes, without its header.
+/// The encoded size of a result of a `multiRead`, without its header.
 fn result_len(op: &ReadOp, node: &Result<&Node>) -> usize {
     match (op, node) {
         (_, Err(_)) => LEN,
@@ -156,7 +156,7 @@ fn result_len(op: &ReadOp, node: &Result<&Node>) -> usize {
 
 /// The names of the children of the node at `path`.
 fn names(path: &str, node: &Node) -> Vec<String> {
-    // Behind the slash. To look for it from the end of each path would cost as much as the rest.
+    // After the slash. Searching for it from the end of each path would cost as much as the rest.
     let begin = if path == "/" { 1 } else { path.len() + 1 };
     node.children.iter().map(|child| child[begin..].to_owned()).collect()
 }

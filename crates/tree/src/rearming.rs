@@ -1,8 +1,8 @@
 //! Long `setWatches` requests, handled in portions.
 //!
-//! A frame has room for some 80,000 paths, and everyone would wait until all are armed. So a portion
-//! is handled, and the same frame comes next on its connection for the next one. Clients that have
-//! many watches send several such requests themselves. The reply follows the last portion.
+//! A frame can contain some 80,000 paths, and setting all watches at once would block all clients. So the
+//! request is handled in portions: the same frame is handled next on its connection for the next portion.
+//! Clients with many watches also send several such requests. The reply follows the last portion.
 
 use bytes::Bytes;
 use lockkeeper_wire::{
@@ -11,23 +11,23 @@ use lockkeeper_wire::{
 
 use crate::watches;
 
-/// How many paths are armed at once.
+/// The number of watches that are set at once.
 pub(crate) const PORTION: usize = 4096;
 
-/// The shortest frame that can have more paths than that: each has a length.
-const SHORTEST: usize = 4 * PORTION;
+/// The minimum length of a frame with more paths than that: each path has a length field.
+const MIN_LONG_FRAME: usize = 4 * PORTION;
 
-/// A long request of which some is left. Its frame is gone through once before its first portion, and
-/// once by all portions together.
+/// A long request that is partly handled. Its frame is parsed once before its first portion, and once by all
+/// portions together.
 pub(crate) struct Rearming {
     pub(crate) xid: i32,
     relative_zxid: Zxid,
-    /// In the order of the request: how many paths each list has left, and where they begin.
+    /// In the order of the request: the number of remaining paths of each list, and where they begin.
     lists: Vec<(usize, Decoder)>,
     pub(crate) left: Left,
 }
 
-/// How many paths are left, and what they weigh.
+/// The number of remaining paths and their memory use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) count: usize,
@@ -35,10 +35,10 @@ pub(crate) struct Left {
 }
 
 impl Rearming {
-    /// A `setWatches` that has more paths than one portion; `None` for all other frames, and for one
-    /// that is damaged anywhere, so that none of it is armed.
+    /// A `setWatches` with more paths than one portion. `None` for all other frames, and for an invalid one,
+    /// so that none of its watches is set.
     pub(crate) fn begin(frame: &Bytes) -> Option<Self> {
-        if frame.len() < SHORTEST {
+        if frame.len() < MIN_LONG_FRAME {
             return None;
         }
         let mut input = Decoder::new(frame.clone());
@@ -66,7 +66,7 @@ impl Rearming {
         Ok(Self { xid, relative_zxid, lists, left })
     }
 
-    /// Takes the next portion out.
+    /// Takes the next portion.
     pub(crate) fn next_portion(&mut self) -> Result<SetWatchesRequest, DecodeError> {
         let relative_zxid = self.relative_zxid;
         let mut portion = SetWatchesRequest { relative_zxid, ..Default::default() };
@@ -88,10 +88,10 @@ impl Rearming {
     }
 }
 
-/// Reads a text, whose copy nobody needs, and gives its weight.
+/// Skips a string without copying it, and returns its memory use.
 fn weight(input: &mut Decoder) -> Result<usize, DecodeError> {
     #[cfg(test)]
-    tests::LOOKED_AT.set(tests::LOOKED_AT.get() + 1);
+    tests::PARSED.set(tests::PARSED.get() + 1);
     let bytes = Bytes::decode(input)?;
     let path = std::str::from_utf8(&bytes).map_err(|_| DecodeError::InvalidUtf8)?;
     Ok(watches::weight(path))
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// How many paths were read before the first portion.
-        pub(super) static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+        /// The number of paths that were parsed before the first portion.
+        pub(super) static PARSED: Cell<usize> = const { Cell::new(0) };
     }
 
     fn paths(prefix: &str, count: usize) -> Vec<String> {
@@ -160,22 +160,21 @@ mod tests {
         }
     }
 
-    /// Each portion copied the rest of the frame, and read it to see that it was good: with a frame of
-    /// 64 MB, each of some thousand portions kept everyone waiting for a fraction of a second. Seen to
-    /// fail that way.
+    /// Each portion copied and validated the rest of the frame: with a frame of 64 MB, each of some thousand
+    /// portions blocked all clients for a fraction of a second. Fails with that implementation.
     #[test]
     fn all_portions_together_look_once_at_a_path() {
         const PORTIONS: usize = 40;
         let exist = paths("e", PORTIONS * PORTION);
         let request = SetWatchesRequest { exist, ..Default::default() };
-        LOOKED_AT.set(0);
+        PARSED.set(0);
         let mut rearming = Rearming::begin(&frame(&Request::SetWatches(request))).expect("long");
         let mut portions = 0;
         while rearming.left.count > 0 {
             rearming.next_portion().expect("readable");
             portions += 1;
         }
-        assert_eq!((portions, LOOKED_AT.get()), (PORTIONS, PORTIONS * PORTION));
+        assert_eq!((portions, PARSED.get()), (PORTIONS, PORTIONS * PORTION));
     }
 
     #[test]
@@ -186,7 +185,7 @@ mod tests {
         assert!(Rearming::begin(&whole).is_some());
         assert!(Rearming::begin(&whole.slice(..whole.len() - 1)).is_none(), "cut short");
         let mut wrong = BytesMut::from(&whole[..]);
-        // The last byte of the last path, which the first portion does not have.
+        // The last byte of the last path, which is not in the first portion.
         let last = wrong.len() - 5;
         wrong[last] = 0xff;
         assert!(Rearming::begin(&wrong.freeze()).is_none(), "no UTF-8");

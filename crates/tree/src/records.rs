@@ -1,9 +1,8 @@
-//! The stored form of nodes, sessions and the server's own state.
+//! The encoding of nodes, sessions and the server's own state in storage.
 //!
-//! Each record starts with its format: 1, or 2 for a node without data (null, not zero bytes), which
-//! engines that know only format 1 refuse to read as what it is not. Numbers are written in 7-bit
-//! groups, lowest first, signed ones with the sign in the lowest bit, so that small numbers of either
-//! sign are short.
+//! Each record starts with its format: 1, or 2 for a node with null data. Engines that know only format 1
+//! refuse to read format 2. Numbers are encoded in 7-bit groups, lowest first, and signed numbers with the
+//! sign in the lowest bit, so that small numbers of either sign are short.
 
 use bytes::{Buf, BufMut, Bytes};
 use lockkeeper_wire::{Acl, NodeData, PASSWORD_LEN, Permissions, SessionId, Zxid};
@@ -15,13 +14,13 @@ use crate::nodes::{Node, Owner};
 use crate::sessions::Session;
 
 const FORMAT: u8 = 1;
-/// The format of a node whose data is null. Nothing follows its access control list.
+/// The format of a node with null data. The record ends after the access control list.
 const WITHOUT_DATA: u8 = 2;
 
 /// The key of the only record in [`Table::Meta`](crate::Table::Meta).
 pub(crate) const STATE_KEY: &[u8] = b"state";
 
-/// What can be wrong with a record, before it is known which record it is.
+/// Why a record is invalid, before the caller adds which record it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Damaged(&'static str),
@@ -55,7 +54,7 @@ pub(crate) fn put_node(node: &Node, out: &mut Vec<u8>) {
     out.put_slice(&node.data);
 }
 
-/// Reads a node; its children are not part of its record.
+/// Decodes a node. Its children are not part of its record.
 pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
     let has_data = take_format(&mut input, &[FORMAT, WITHOUT_DATA])? == FORMAT;
     let owner = take_owner(&mut input)?;
@@ -67,7 +66,7 @@ pub(crate) fn take_node(mut input: Bytes) -> Result<Node> {
 
     let acl = take_acl(&mut input)?;
     let data = match has_data {
-        // A copy, because storage may hand out a slice of something larger.
+        // Copied, because storage may return a slice of a larger buffer.
         true => Bytes::copy_from_slice(&input).into(),
         false => nothing_more(&input).map(|()| NodeData::NULL)?,
     };
@@ -114,7 +113,7 @@ pub(crate) fn take_state(mut input: Bytes) -> Result<Zxid> {
 
 fn put_owner(owner: Owner, out: &mut Vec<u8>) {
     match owner {
-        Owner::Nobody => out.put_u8(0),
+        Owner::None => out.put_u8(0),
         Owner::Session(session) => {
             out.put_u8(1);
             out.put_i64(session.0);
@@ -129,7 +128,7 @@ fn put_owner(owner: Owner, out: &mut Vec<u8>) {
 
 fn take_owner(input: &mut Bytes) -> Result<Owner> {
     Ok(match take_u8(input)? {
-        0 => Owner::Nobody,
+        0 => Owner::None,
         1 => Owner::Session(SessionId(input.try_get_i64().map_err(|_| SHORT)?)),
         2 => Owner::Container,
         3 => Owner::Ttl(take_signed(input)?),
@@ -137,8 +136,7 @@ fn take_owner(input: &mut Bytes) -> Result<Owner> {
     })
 }
 
-/// The number of entries and then each; 0 stands for the list that allows everyone everything,
-/// which nearly all nodes have.
+/// The number of entries, followed by the entries. 0 stands for the open list, which nearly all nodes have.
 fn put_acl(acl: &AclRef, out: &mut Vec<u8>) {
     if acl.is_open() {
         return put_unsigned(0, out);
@@ -182,7 +180,7 @@ fn take_text(input: &mut Bytes) -> Result<String> {
 
 const SHORT: Fault = Fault::Damaged("it is too short");
 
-/// Takes the format, which must be one of those that such a record may have.
+/// Takes the format, which must be one that this kind of record may have.
 fn take_format(input: &mut Bytes, known: &[u8]) -> Result<u8> {
     match take_u8(input)? {
         0 => Err(Fault::Damaged("it has format 0")),
@@ -213,7 +211,7 @@ fn take_signed(input: &mut Bytes) -> Result<i64> {
 }
 
 fn put_unsigned(mut value: u64, out: &mut Vec<u8>) {
-    // As most are.
+    // Fast path for small numbers.
     if value < 0x80 {
         return out.push(value as u8);
     }
@@ -224,7 +222,7 @@ fn put_unsigned(mut value: u64, out: &mut Vec<u8>) {
         len += 1;
     }
     bytes[len] = value as u8;
-    // A copy of a length that is known beforehand is two instructions, and no call.
+    // Copying a known length compiles to two instructions, without a call.
     let end = out.len() + len + 1;
     out.extend_from_slice(&bytes);
     out.truncate(end);
@@ -260,7 +258,7 @@ mod tests {
 
     fn owner() -> impl Strategy<Value = Owner> {
         prop_oneof![
-            Just(Owner::Nobody),
+            Just(Owner::None),
             any::<i64>().prop_map(|id| Owner::Session(SessionId(id))),
             Just(Owner::Container),
             any::<i64>().prop_map(Owner::Ttl),
@@ -346,7 +344,7 @@ mod tests {
         assert_eq!(take_state(Bytes::new()), Err(SHORT));
     }
 
-    /// What engines wrote that knew no null data reads as it did: as bytes, if only zero of them.
+    /// Records of engines without null data are read as before: as bytes, possibly zero of them.
     #[test]
     fn a_record_of_an_earlier_engine_has_data() {
         let written = [1, 0, 2, 2, 2, 20, 20, 0, 0, 0, 0];
@@ -362,7 +360,7 @@ mod tests {
     fn a_small_node_is_small() {
         let acl = Acl::open().into();
         let data = Bytes::new().into();
-        let node = Node::new(data, acl, Owner::Nobody, Zxid(1000), 1_700_000_000_000);
+        let node = Node::new(data, acl, Owner::None, Zxid(1000), 1_700_000_000_000);
         let len = node_record(&node).len();
         assert!(len <= 24, "{len}");
     }

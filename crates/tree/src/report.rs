@@ -1,29 +1,29 @@
-//! Summaries of sessions and watches for operators. Clients do not use them, and they need not be fast.
+//! Summaries of sessions and watches for operators. Clients do not use them, so they need not be fast.
 
 use lockkeeper_wire::SessionId;
 
 use crate::output::ConnectionId;
 use crate::server::Server;
 
-/// The watches in numbers.
+/// The number of watches, and of their paths and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchSummary {
-    /// How many connections have watches.
+    /// The number of connections with watches.
     pub connections: usize,
-    /// How many different paths are watched.
+    /// The number of distinct watched paths.
     pub paths: usize,
-    /// How many watches there are: each kind on each path counts once per connection.
+    /// The number of watches: each kind on each path counts once per connection.
     pub watches: usize,
 }
 
 impl Server {
-    /// The watches in numbers.
+    /// The number of watches, and of their paths and connections.
     pub fn watch_summary(&self) -> WatchSummary {
         let (connections, paths) = self.watches.extent();
         WatchSummary { connections, paths, watches: self.watches.len() }
     }
 
-    /// Each watched path with the sessions that watch it, in order.
+    /// Each watched path with the sessions that watch it, sorted.
     pub fn watches_by_path(&self) -> Vec<(String, Vec<SessionId>)> {
         let sessions = |watchers: Vec<ConnectionId>| {
             watchers.into_iter().filter_map(|connection| self.session_of(connection)).collect()
@@ -35,7 +35,7 @@ impl Server {
         all
     }
 
-    /// Each session that owns ephemeral nodes with their paths, in order.
+    /// Each session with ephemeral nodes and their paths, sorted.
     pub fn ephemerals_by_session(&self) -> Vec<(SessionId, Vec<String>)> {
         let mut owners: Vec<SessionId> = self.tree.owners().collect();
         owners.sort_unstable();
@@ -44,7 +44,7 @@ impl Server {
         owners.into_iter().map(|owner| (owner, paths(owner))).collect()
     }
 
-    /// The session of a connection, once it has had its handshake.
+    /// The session of a connection after its handshake.
     pub fn session_of(&self, connection: ConnectionId) -> Option<SessionId> {
         self.connections.get(&connection)?.session
     }

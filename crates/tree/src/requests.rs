@@ -15,10 +15,10 @@ use crate::rearming::{Left, Rearming};
 use crate::server::Server;
 use crate::watchers::Kinds;
 
-/// In replies that belong to no transaction.
+/// The zxid of replies without a transaction.
 pub(crate) const NO_ZXID: Zxid = Zxid(-1);
 
-/// What a request is answered with.
+/// The reply to a request.
 pub(crate) type Reply = Result<Response, ErrorCode>;
 
 impl Server {
@@ -35,7 +35,7 @@ impl Server {
         }
     }
 
-    /// Handles a portion of a long `setWatches`; whether there is more of it.
+    /// Handles a portion of a long `setWatches`. Returns whether more of it remains.
     pub(crate) fn rearm(&mut self, context: RequestContext, mut rearming: Box<Rearming>) -> bool {
         self.sessions.hear_from(context.now.monotonic, context.session);
         let reply = match rearming.next_portion() {
@@ -54,16 +54,16 @@ impl Server {
 
     fn undecodable(&mut self, context: RequestContext, header: RequestHeader, error: DecodeError) {
         let code = match OpCode::from_code(header.op) {
-            // Whoever cannot even authenticate in the right form is not talked to any longer.
+            // A client that cannot encode an authentication request is disconnected.
             Some(OpCode::Auth | OpCode::Sasl) => {
                 return self.close(context.connection, CloseReason::BadFrame(error));
             }
-            // Alone among the writes, a multi takes its transaction number before it is read.
+            // Unlike other writes, a `multi` takes its transaction number before it is decoded.
             Some(OpCode::Multi) => {
                 self.next_stamp(context.now);
                 ErrorCode::MarshallingError
             }
-            // ZooKeeper too takes it for a stranger, with whom nothing more can be done.
+            // As in ZooKeeper, the connection is closed.
             None | Some(OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error) => {
                 return self.no_request(context, header.xid, header.op);
             }
@@ -72,19 +72,19 @@ impl Server {
         self.reply(context.connection, header.xid, self.last_zxid, Err(code));
     }
 
-    /// The requests with a reply of their own kind; all others get [`answer`](Self::answer).
+    /// The requests with a special reply; all others go to [`answer`](Self::answer).
     fn dispatch(&mut self, context: RequestContext, xid: i32, request: Request) {
         match request {
             Request::Ping => {
                 self.reply(context.connection, xid::PING, self.last_zxid, Ok(Response::Empty));
             }
             Request::Auth(auth) => self.authenticate(context.connection, xid, &auth),
-            // As a ZooKeeper that is not set up for it: nothing is proven, and nothing is wrong.
+            // Like a ZooKeeper server without SASL: nothing is proven, and it is not an error.
             Request::Sasl(_) => {
                 self.reply(context.connection, xid, Zxid(0), Ok(Response::Sasl(None)));
             }
             Request::CloseSession => self.close_session(context, xid),
-            // It belongs into a multi.
+            // Valid only in a `multi`.
             Request::Check(_) => self.no_request(context, xid, request.op().code()),
             request => {
                 let reply = self.answer(context, request);
@@ -155,7 +155,7 @@ impl Server {
         Ok(response)
     }
 
-    /// Unlike other reads it may watch a node that is missing.
+    /// Unlike other reads, it can also watch a missing node.
     fn exists(&mut self, connection: ConnectionId, request: &PathWatchRequest) -> Reply {
         let reply = self.view(connection).exists(&request.path);
         if request.watch && matches!(reply, Ok(_) | Err(ErrorCode::NoNode)) {
@@ -178,7 +178,7 @@ impl Server {
         if let Err(reason) = added {
             return self.refuse_credentials(id, xid, reason);
         }
-        // ZooKeeper answers this before the request enters its order of transactions.
+        // ZooKeeper replies to this before the request enters its order of transactions.
         self.reply(id, xid, Zxid(0), Ok(Response::Empty));
     }
 
@@ -206,7 +206,7 @@ impl Server {
             response.encode(out);
         });
 
-        // Whoever asked is told, as the connection is still good.
+        // The client gets an error, because the connection is still usable.
         if let Err(len) = sent {
             self.notices.add(Notice::ReplyTooLong { connection, len, max });
             let code = ErrorCode::MarshallingError;

@@ -1,4 +1,4 @@
-//! From stored records back to a server's state.
+//! Decoding stored records to a server's state.
 
 use bytes::Bytes;
 use lockkeeper_wire::{SessionId, ZnodePath, Zxid};
@@ -9,10 +9,10 @@ use crate::quota;
 use crate::records::{self, STATE_KEY};
 use crate::sessions::Sessions;
 
-/// No server begins in this epoch: its last number would be the last one of an `i64`.
+/// The last valid epoch: its last number would be the maximum of an `i64`.
 pub const LAST_EPOCH: u32 = i32::MAX as u32;
 
-/// The state as far as it has been read.
+/// The state restored so far.
 pub(crate) struct Restoring {
     pub(crate) tree: Tree,
     pub(crate) sessions: Sessions,
@@ -67,7 +67,7 @@ impl Restoring {
         Ok(())
     }
 
-    /// Ties everything together; the last zxid.
+    /// Links and validates everything. Returns the last zxid.
     pub(crate) fn finish(&mut self) -> Result<Zxid, RestoreError> {
         let Some(last) = self.last_zxid else {
             return inconsistent("the record of the last transaction is missing".to_owned());
@@ -115,6 +115,6 @@ fn inconsistent<T>(what: String) -> Result<T, RestoreError> {
 fn damaged_key(what: &str, key: &[u8]) -> RestoreError {
     RestoreError::Damaged {
         record: format!("{what} with key {:?}", key.escape_ascii().to_string()),
-        problem: "no such key can exist".to_owned(),
+        problem: "the key is invalid".to_owned(),
     }
 }

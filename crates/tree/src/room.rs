@@ -1,4 +1,4 @@
-//! The limits on the growth of the tree: memory, the disk, and room that is kept for locks.
+//! Limits on the growth of the tree: memory, disk space, and a reserve for locks.
 
 use std::ops::{Add, Neg};
 
@@ -8,37 +8,37 @@ use crate::acl::AclRef;
 use crate::notices::{Notice, Notices};
 use crate::output::ConnectionId;
 
-/// How long the data of an ephemeral node, and its access control list, may each be to get what is kept
-/// for locks, in bytes.
+/// The maximum length of an ephemeral node's data, and of its access control list, for the reserve for locks,
+/// in bytes.
 const LOCK_BYTES: usize = 1024;
 
-/// Which nodes may be made or grow, as far as one [`Resource`] is concerned. Whatever does not grow goes
-/// on: reads, sessions, deletes, data that gets no longer.
+/// Which nodes may be created or grow, according to one [`Resource`]. Everything else continues to work:
+/// reads, sessions, deletes, and data that does not become longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// All.
+    /// All nodes.
     #[default]
     All,
-    /// Ephemeral nodes with little data, as locks are made of.
+    /// Ephemeral nodes with little data, as locks use.
     Locks,
-    /// None.
+    /// No nodes.
     Nothing,
 }
 
-/// What a change adds, in bytes; negative if it takes away.
+/// The size that a change adds, in bytes; negative if it frees space.
 ///
-/// The two differ in access control lists: in memory, nodes share equal ones, and an entry takes more
-/// than its texts; on the disk, each node has its own copy.
+/// Memory and disk differ in access control lists. In memory, nodes share equal lists, and an entry takes
+/// more than its texts; on disk, each node has its own copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
-    /// What the nodes weigh more.
+    /// The additional memory.
     pub(crate) memory: i64,
-    /// What their records are longer.
+    /// The additional length of the records.
     pub(crate) disk: i64,
 }
 
 impl Size {
-    /// The same in both places.
+    /// The same size in memory and on disk.
     pub(crate) fn of(bytes: i64) -> Self {
         Self { memory: bytes, disk: bytes }
     }
@@ -70,12 +70,12 @@ impl Growth {
     }
 }
 
-/// What the server may run short of, as whoever runs it measures.
+/// A resource that can run short, as measured by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// The disk that keeps the data.
+    /// The disk that stores the data.
     Disk,
-    /// The memory of the process, however much of it the nodes weigh.
+    /// The memory of the process, including everything besides the nodes.
     Memory,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Room {
     pub(crate) growth: ResourceGrowth,
 }
 
-/// What each resource lets grow. The scarcest decides.
+/// What each resource allows. The most restrictive one decides.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ResourceGrowth {
     disk: Growth,
@@ -103,8 +103,8 @@ impl ResourceGrowth {
 }
 
 impl Room {
-    /// Refuses what makes the nodes weigh `weight` bytes, if there is no room for that. The last eighth
-    /// is kept for locks: who fills the tree should not keep others from taking one.
+    /// Fails if there is no room for nodes with the total memory use `weight`. The last eighth is reserved
+    /// for locks: a client that fills the tree must not prevent others from acquiring a lock.
     pub(crate) fn check_memory(
         self,
         weight: usize,
@@ -125,7 +125,7 @@ impl Room {
         Ok(())
     }
 
-    /// Refuses what takes more of the disk, if that has too little room.
+    /// Fails if a change needs more disk space than is available.
     pub(crate) fn check_disk(
         self,
         is_lock: bool,
@@ -138,7 +138,7 @@ impl Room {
     }
 }
 
-/// Whether an ephemeral node or a container with so much data, and such a list, is taken for a lock's.
+/// Whether an ephemeral node or a container with this much data and such a list counts as a lock's node.
 pub(crate) fn is_lock(data: usize, acl: &AclRef) -> bool {
     data <= LOCK_BYTES && acl.record_len() <= LOCK_BYTES
 }

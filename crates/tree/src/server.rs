@@ -1,4 +1,4 @@
-//! The server: what the engine calls.
+//! The server: the interface for the engine.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::txn::Record;
 use crate::txn::TreeEvent;
 use crate::watches::WatchTable;
 
-/// A whole ZooKeeper server, without its sockets, its clock and its disk.
+/// A complete ZooKeeper server, without sockets, clock and disk.
 pub struct Server {
     pub(crate) config: Config,
     pub(crate) entropy: Box<dyn Entropy>,
@@ -34,41 +34,41 @@ pub struct Server {
     pub(crate) sessions: Sessions,
     pub(crate) last_zxid: Zxid,
     pub(crate) connections: Connections,
-    /// What the identities of all connections weigh.
+    /// The memory use of the identities of all connections.
     pub(crate) identity_bytes: usize,
     pub(crate) watches: WatchTable,
     pub(crate) outbox: Outbox,
     pub(crate) notices: Notices,
-    /// Empty; its memory is used again.
+    /// Empty between requests; the allocation is reused.
     pub(crate) events: Vec<TreeEvent>,
     /// The same, for the frame of an event.
     pub(crate) event_frame: BytesMut,
-    /// When containers and TTL nodes are looked at next.
+    /// When to search for containers and TTL nodes next.
     pub(crate) reap_at: Option<Duration>,
-    /// The last of those that were looked at, while there are more.
+    /// The last path that was examined, if the search is not complete.
     pub(crate) reaped: Option<Arc<str>>,
-    /// At what time sessions were closed by their clients last, and how many nodes they had.
+    /// When clients last closed sessions, and how many nodes those sessions had.
     pub(crate) closed: (Duration, usize),
-    /// No session begins before this time.
+    /// New sessions are refused before this time.
     pub(crate) quiet_until: Duration,
-    /// The longest session timeout that was ever granted or found.
+    /// The longest session timeout that was ever granted or restored.
     pub(crate) longest_timeout: Duration,
-    /// What the disk has room for.
+    /// What may grow, according to the free disk space and memory.
     pub(crate) growth: ResourceGrowth,
-    /// How many bytes of events there is memory for.
+    /// The memory available for events, in bytes.
     pub(crate) event_room: usize,
-    /// The last transaction that [`take_changes`](Self::take_changes) handed out.
+    /// The last transaction that [`take_changes`](Self::take_changes) returned.
     taken_zxid: Option<Zxid>,
     restoring: Option<Box<Restoring>>,
-    /// What followers are to do as well, if there are any.
+    /// The transactions for followers, if there are any.
     #[cfg(any(test, feature = "following"))]
     pub(crate) record: Option<Record>,
 }
 
-/// What the server holds, in numbers.
+/// The size of the server's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Nodes, `/` and the nodes below `/zookeeper` included.
+    /// Nodes, including `/` and those below `/zookeeper`.
     pub nodes: usize,
     /// Nodes that belong to a session.
     pub ephemerals: usize,
@@ -76,38 +76,38 @@ pub struct Stats {
     pub sessions: usize,
     /// Watches of all kinds.
     pub watches: usize,
-    /// Connections, those still before their handshake included.
+    /// Connections, including those before their handshake.
     pub connections: usize,
     /// The last transaction.
     pub last_zxid: Zxid,
-    /// What the watches weigh, in bytes: their paths and what the server keeps with each.
+    /// The memory use of the watches, in bytes: their paths and the overhead.
     pub watch_bytes: usize,
-    /// What the identities of all connections weigh, in bytes.
+    /// The memory use of the identities of all connections, in bytes.
     pub identity_bytes: usize,
-    /// Lengths of all paths and data, in bytes.
+    /// The total length of all paths and data, in bytes.
     pub data_bytes: usize,
-    /// What the nodes weigh, in bytes: paths, data, access control lists and what the server keeps with
-    /// each node. About the memory that they take.
+    /// The approximate memory use of the nodes, in bytes: paths, data, access control lists and the overhead
+    /// of each node.
     pub weight: usize,
 }
 
 /// A live session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its id.
+    /// The id.
     pub id: SessionId,
-    /// Its negotiated timeout.
+    /// The negotiated timeout.
     pub timeout: Duration,
-    /// When it expires unless the client is heard of, on the clock of [`Now::monotonic`].
+    /// When the session expires unless the client sends something, on the clock of [`Now::monotonic`].
     pub deadline: Duration,
-    /// Its connection, if it has one now.
+    /// The connection, if the client is connected.
     pub connection: Option<ConnectionId>,
-    /// How many ephemeral nodes it owns.
+    /// The number of ephemeral nodes that it owns.
     pub ephemerals: usize,
 }
 
 impl Server {
-    /// A server with nothing but `/`, `/zookeeper`, `/zookeeper/quota` and `/zookeeper/config`.
+    /// A server with only the nodes `/`, `/zookeeper`, `/zookeeper/quota` and `/zookeeper/config`.
     pub fn new(config: Config, entropy: Box<dyn Entropy>) -> Self {
         Self {
             tree: Tree::new(),
@@ -136,9 +136,9 @@ impl Server {
         }
     }
 
-    /// Takes one stored record back; records may come in any order, each key once.
+    /// Restores one stored record. Records may be in any order, each key once.
     ///
-    /// To be called only on a new server, before anything else.
+    /// Must be called only on a new server, before any other method.
     ///
     /// # Errors
     /// If the record is damaged or of a newer format.
@@ -148,8 +148,8 @@ impl Server {
         restoring.take(table, key, value)
     }
 
-    /// Ends the restore: checks that the records fit together, and gives every session its full
-    /// timeout from `now`. Without a record before it, the server stays a new one.
+    /// Completes the restore: checks that the records are consistent, and gives every session its full
+    /// timeout from `now`. If no record was restored, the server remains a new one.
     ///
     /// # Errors
     /// If the records contradict each other.
@@ -172,9 +172,8 @@ impl Server {
         self.add_connection(connection, Connection::new(peer, None));
     }
 
-    /// A client has connected whose certificate was verified: the names of its subject, in the
-    /// form of RFC 2253, are an identity of the scheme `x509`. Closes the connection if they are too
-    /// long.
+    /// A client with a verified certificate has connected. The names of its subject, in the form of RFC 2253,
+    /// are an identity of the scheme `x509`. Closes the connection if they are too long.
     pub fn connected_with_certificate(
         &mut self,
         connection: ConnectionId,
@@ -193,16 +192,16 @@ impl Server {
         }
     }
 
-    /// The connection may only take up a session that exists, and not begin one.
+    /// The connection may only resume an existing session, not start a new one.
     pub fn only_resumes(&mut self, connection: ConnectionId) {
         if let Some(known) = self.connections.get_mut(&connection) {
             known.only_resumes = true;
         }
     }
 
-    /// A frame arrived, without its length prefix. The first one of a connection is the handshake.
+    /// A frame has arrived, without its length prefix. The first frame of a connection is the handshake.
     ///
-    /// Frames of a connection that was never opened, or that the server has closed, are ignored.
+    /// Frames of unknown connections, and of those that the server has closed, are ignored.
     pub fn handle_frame(&mut self, now: Now, connection: ConnectionId, frame: Bytes) {
         let mut left = Some(frame);
         while let Some(frame) = left {
@@ -210,13 +209,13 @@ impl Server {
         }
     }
 
-    /// Handles a frame as [`handle_frame`](Self::handle_frame) does, or a part of it if it is long
-    /// and need not be handled at once. The frame is then returned, to be handed in again as the next one
-    /// of that connection; frames of others may go first.
+    /// Like [`handle_frame`](Self::handle_frame), but handles only a part of a long frame that need not be
+    /// handled at once. The frame is then returned, and must be passed again as the next frame of that
+    /// connection; frames of other connections may be handled before.
     ///
-    /// Nothing is done yet for a session with many nodes whose client closes it while others have ended
-    /// with many nodes at the same time `now`: it is for a later time.
-    #[must_use = "what is left of a frame is to be handled as well"]
+    /// A frame that closes a session with many nodes is returned unhandled if other sessions with many nodes
+    /// have ended at the same time `now`. It must be passed again at a later time.
+    #[must_use = "the rest of the frame must be handled too"]
     pub fn handle_part(
         &mut self,
         now: Now,
@@ -254,26 +253,26 @@ impl Server {
         None
     }
 
-    /// Something arrived from a client, which is handled later: its session lives on meanwhile.
+    /// A client has sent something that is handled later. Its session stays alive until then.
     pub fn heard_of(&mut self, now: Now, connection: ConnectionId) {
         if let Some(session) = self.session_of(connection) {
             self.sessions.hear_from(now.monotonic, session);
         }
     }
 
-    /// Sets what may grow from now on, because of how much of `resource` is left. Everything at first.
+    /// Sets what may grow from now on, according to the free amount of `resource`. Default: everything.
     pub fn set_growth(&mut self, resource: Resource, growth: Growth) {
         self.growth.set(resource, growth);
     }
 
-    /// Sets how many bytes of watch events there is memory for, until the next call: a transaction has no
-    /// more of them than that, if [`Config::max_fan_out`] is more. No limit at first.
+    /// Sets the memory available for watch events, in bytes, until the next call. It limits the events of one
+    /// transaction if it is less than [`Config::max_fan_out`]. Default: unlimited.
     pub fn set_event_room(&mut self, bytes: usize) {
         self.event_room = bytes;
     }
 
-    /// Closes all connections, because the server is about to stop. What was written to them before
-    /// still goes out; what they still send is ignored.
+    /// Closes all connections, because the server is about to stop. Output written before is still sent;
+    /// further input is ignored.
     pub fn close_connections(&mut self) {
         let open: Vec<_> = self.connections.keys().copied().collect();
         for connection in open {
@@ -281,18 +280,18 @@ impl Server {
         }
     }
 
-    /// The connection is gone: its watches go with it, its session lives on until its timeout.
+    /// The connection is closed. Its watches are removed; its session stays alive until its timeout.
     pub fn disconnected(&mut self, connection: ConnectionId) {
         self.forget(connection);
         self.outbox.discard(connection);
     }
 
-    /// Does what is due: ends sessions whose deadline has passed, reaps containers and TTL nodes, forgets
-    /// what connections that are gone have watched.
+    /// Handles everything that is due: ends sessions whose deadline has passed, deletes containers and TTL
+    /// nodes, and removes the watches of closed connections.
     ///
-    /// Only a part of it if there is much; [`next_timeout`](Self::next_timeout) is then in the
-    /// past. Hand in the frames that have arrived first: a session whose client was heard of must
-    /// not expire because the caller was busy.
+    /// If there is much to do, only a part is done; [`next_timeout`](Self::next_timeout) is then in the past.
+    /// Pass the frames that have arrived first: a session whose client has sent something must not expire
+    /// because the caller was busy.
     ///
     /// Returns the sessions that ended.
     pub fn handle_timeout(&mut self, now: Now) -> Vec<SessionInfo> {
@@ -303,11 +302,9 @@ impl Server {
         expired
     }
 
-    /// Gives the memory back that large tables have for more nodes, watches and connections than
-    /// there are now.
+    /// Frees memory that large tables no longer need for nodes, watches and connections.
     ///
-    /// To be called when there is nothing else to do: a table of which less than a quarter is used
-    /// moves what it holds.
+    /// Call it when the server is idle: a table that is less than a quarter full moves its content.
     pub fn shrink(&mut self) {
         self.tree.shrink();
         self.watches.shrink();
@@ -316,18 +313,18 @@ impl Server {
         self.events.shrink_to_fit();
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called next, on the clock of
-    /// [`Now::monotonic`]; `None` if nothing is waiting for its time.
+    /// When to call [`handle_timeout`](Self::handle_timeout) next, on the clock of [`Now::monotonic`]; `None`
+    /// if nothing is pending.
     pub fn next_timeout(&self) -> Option<Duration> {
         let sweep_at = self.watches.has_leftovers().then_some(Duration::ZERO);
         [self.sessions.next_deadline(), self.reap_at, sweep_at].into_iter().flatten().min()
     }
 
-    /// What must become durable since the last call: at most one change per key.
-    #[must_use = "changes that are not committed are lost, while clients will be told of them"]
+    /// The changes since the last call that must become durable: at most one per key.
+    #[must_use = "changes that are not committed are lost, although clients will see them"]
     pub fn take_changes(&mut self) -> Changes {
         let nodes = self.tree.touched();
-        // With the state of the server, which changes along with the nodes.
+        // Includes the state of the server, which changes along with the nodes.
         let mut changes = Changes::with_room(if nodes == 0 { 0 } else { nodes + 1 });
         self.tree.take_touched(|path, is_new, node| {
             let value = node.map(|node| |out: &mut Vec<u8>| records::put_node(node, out));
@@ -349,24 +346,24 @@ impl Server {
         changes
     }
 
-    /// What is to be sent since the last call. For each connection in order; between connections
-    /// there is none. Only after the changes that were taken before are durable.
+    /// The outputs since the last call, in order for each connection, without an order between connections.
+    /// Send them only after the changes taken before are durable.
     #[must_use = "outputs that are not sent leave clients waiting"]
     pub fn take_outputs(&mut self) -> Vec<(ConnectionId, Output)> {
         self.outbox.take()
     }
 
-    /// How many bytes [`take_outputs`](Self::take_outputs) would give, about.
+    /// The approximate number of bytes that [`take_outputs`](Self::take_outputs) would return.
     pub fn bytes_to_send(&self) -> usize {
         self.outbox.written()
     }
 
-    /// What the operator should hear of since the last call.
+    /// The notices for the operator since the last call.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         self.notices.take()
     }
 
-    /// What the server holds, in numbers; cheap.
+    /// The size of the server's state. Cheap.
     pub fn stats(&self) -> Stats {
         Stats {
             nodes: self.tree.len(),
@@ -382,7 +379,7 @@ impl Server {
         }
     }
 
-    /// The live sessions, by id.
+    /// The live sessions, sorted by id.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.sessions.iter().map(|(id, session)| self.session_info(id, session)).collect()
     }
@@ -402,19 +399,19 @@ impl Server {
         self.sessions.get(id).map(|session| self.session_info(id, session))
     }
 
-    /// Expires a session now, as if its deadline had passed; `false` if there is none such.
+    /// Expires a session now, as if its deadline had passed. Returns `false` if the session does not exist.
     pub fn expire_session(&mut self, now: Now, session: SessionId) -> bool {
         let expired = self.expire(now, session);
         self.arm_reaper(now);
         expired
     }
 
-    /// The identities that a connection has proven; none if it is gone.
+    /// The identities of a connection; empty if it is closed.
     pub(crate) fn identities(&self, id: ConnectionId) -> &[Identity] {
         self.connections.get(&id).map_or(&[], |connection| &connection.identities)
     }
 
-    /// Closes a connection; what was written to it before still goes out.
+    /// Closes a connection. Output written before is still sent.
     pub(crate) fn close(&mut self, connection: ConnectionId, reason: CloseReason) {
         self.forget(connection);
         self.outbox.close(connection, reason);
@@ -425,7 +422,7 @@ impl Server {
         let connection = self.connections.remove(&id);
         self.identity_bytes -= connection.as_ref().map_or(0, Connection::identity_bytes);
         let session = connection.and_then(|connection| connection.session);
-        // Another connection may have taken the session over since.
+        // Another connection may have resumed the session since.
         if let Some(session) = session.and_then(|session| self.sessions.get_mut(session))
             && session.connection == Some(id)
         {

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::output::ConnectionId;
 
-/// No `Debug`: a password must not get into a log.
+/// Does not implement `Debug`: a password must not get into a log.
 pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) password: [u8; PASSWORD_LEN],
@@ -26,7 +26,7 @@ impl Session {
     }
 }
 
-/// All live sessions, ordered by deadline too.
+/// All live sessions, also ordered by deadline.
 pub(crate) struct Sessions {
     tick: Duration,
     by_id: BTreeMap<SessionId, Session>,
@@ -44,14 +44,14 @@ impl Sessions {
         }
     }
 
-    /// Adds a session that has its full timeout from `now` on.
+    /// Adds a session with its full timeout from `now`.
     pub(crate) fn insert(&mut self, now: Duration, id: SessionId, session: Session) {
         self.touched.insert(id);
         self.restore(id, session);
         self.hear_from(now, id);
     }
 
-    /// Adds a session from storage; `false` if it is there already.
+    /// Adds a session from storage. Returns `false` if it exists already.
     pub(crate) fn restore(&mut self, id: SessionId, session: Session) -> bool {
         self.queue.insert((session.deadline, id));
         self.by_id.insert(id, session).is_none()
@@ -65,7 +65,7 @@ impl Sessions {
         }
     }
 
-    /// Pushes the deadline back: something was received from the session's client.
+    /// Extends the deadline: the session's client has sent something.
     pub(crate) fn hear_from(&mut self, now: Duration, id: SessionId) {
         let tick = self.tick;
         let Some(session) = self.by_id.get_mut(&id) else {
@@ -111,7 +111,7 @@ impl Sessions {
         self.by_id.len()
     }
 
-    /// Up to `limit` sessions whose deadline has come.
+    /// Up to `limit` sessions whose deadline has passed.
     pub(crate) fn due(&self, now: Duration, limit: usize) -> Vec<SessionId> {
         let due = self.queue.iter().take_while(|(deadline, _)| *deadline <= now);
         due.map(|(_, id)| *id).take(limit).collect()
@@ -127,7 +127,7 @@ impl Sessions {
     }
 }
 
-/// The first tick *after* `time`, as ZooKeeper rounds: never early, and sessions expire in groups.
+/// The first tick *after* `time`, rounded as in ZooKeeper: never early, and sessions expire in groups.
 fn next_tick(time: Duration, tick: Duration) -> Duration {
     let ticks = time.as_nanos() / tick.as_nanos() + 1;
     let nanos = ticks.saturating_mul(tick.as_nanos());

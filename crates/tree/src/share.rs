@@ -1,16 +1,16 @@
-//! Fair shares of one budget of memory: how much of it one client may have.
+//! Fair shares of a memory budget.
 
-/// How many bytes a client may have in any case.
-pub const LITTLE: usize = 16 * 1024;
+/// The share that every client may use in any case, in bytes.
+pub const SMALL_SHARE_BYTES: usize = 16 * 1024;
 
-/// How many bytes a client may have of a budget of `max`, of which `taken` are taken, while `large`
-/// clients have more than [`LITTLE`]. Up to half of the budget there is no limit. Above that, a client
-/// may have an equal share of half of the budget among the large ones. Above `max`, it may have
-/// [`LITTLE`].
+/// How many bytes a client may use of a budget of `max` bytes, of which `taken` are in use, while `large`
+/// clients use more than [`SMALL_SHARE_BYTES`]. There is no limit up to half of the budget. Above that, the
+/// large clients may each use an equal share of half of the budget. Above `max`, a client may use
+/// [`SMALL_SHARE_BYTES`].
 pub fn allowance(taken: usize, max: usize, large: usize) -> usize {
     match () {
         () if taken <= max / 2 => usize::MAX,
-        () if taken <= max => LITTLE.max(max / 2 / large.max(1)),
-        () => LITTLE,
+        () if taken <= max => SMALL_SHARE_BYTES.max(max / 2 / large.max(1)),
+        () => SMALL_SHARE_BYTES,
     }
 }

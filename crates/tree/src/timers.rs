@@ -1,4 +1,4 @@
-//! Effects of time: sessions expire, containers and TTL nodes are deleted.
+//! Effects of time: sessions expire, and containers and TTL nodes are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::output::{CloseReason, ConnectionId};
 use crate::server::{Server, SessionInfo};
 use crate::txn::Txn;
 
-/// How many sessions expire, or nodes are reaped, in one call: the rest waits for the next one, so
-/// that other clients' requests get their turn between.
+/// The maximum number of sessions that expire, or nodes that are reaped, in one call. The rest is handled by
+/// the next call, so that requests of other clients are served in between.
 const BATCH: usize = 256;
-/// How many nodes the sessions may have that expire in one call, or are closed by their clients at one
-/// time, if there is more than one.
+/// The maximum number of nodes of the sessions that expire in one call, or that clients close at one time. A
+/// single session may have more.
 const BATCH_NODES: usize = 1_024;
-/// What the events of the transactions of one call may weigh, if there is more than one.
+/// The maximum size of the events of the transactions of one call. A single transaction may have more.
 const BATCH_EVENTS: usize = 4 * 1024 * 1024;
 
-/// How many containers and TTL nodes are looked at in one call: a million of which none is overdue
-/// would keep everyone waiting.
-const LOOKED_AT: usize = 4_096;
+/// The maximum number of containers and TTL nodes that are examined in one call: a million of which none is
+/// overdue would block all clients.
+const MAX_EXAMINED: usize = 4_096;
 
 impl Server {
     pub(crate) fn expire_due(&mut self, now: Now) -> Vec<SessionInfo> {
@@ -32,7 +32,7 @@ impl Server {
 
         for id in due {
             let Some(session) = self.session(id) else { continue };
-            // One session ends as a whole, however many nodes it has.
+            // A session ends as a whole, however many nodes it has.
             nodes += session.ephemerals;
             if (nodes > BATCH_NODES || events > BATCH_EVENTS) && !expired.is_empty() {
                 break;
@@ -44,8 +44,8 @@ impl Server {
         expired
     }
 
-    /// Whether a frame closes a session that is to end later, as too many nodes were deleted at this time
-    /// already.
+    /// Whether a frame closes a session that must end later, because too many nodes have been deleted at this
+    /// time.
     pub(crate) fn is_for_later(&self, now: Now, connection: ConnectionId, frame: &[u8]) -> bool {
         let closes = frame.get(4..8) == Some(&OpCode::CloseSession.code().to_be_bytes());
         let (time, nodes) = self.closed;
@@ -56,7 +56,7 @@ impl Server {
         nodes + own > BATCH_NODES
     }
 
-    /// Ends a session whose client closes it.
+    /// Ends a session that its client closes.
     pub(crate) fn end_closed(&mut self, now: Now, session: SessionId) {
         let nodes = self.tree.ephemerals_of(session);
         let (time, before) = self.closed;
@@ -65,7 +65,7 @@ impl Server {
         self.end_session(now, session);
     }
 
-    /// Ends a session of which nothing was heard for too long.
+    /// Ends a session whose client has been silent for too long.
     pub(crate) fn expire(&mut self, now: Now, id: SessionId) -> bool {
         let Some(session) = self.sessions.get(id) else {
             return false;
@@ -78,7 +78,7 @@ impl Server {
         true
     }
 
-    /// Takes a session away and deletes all its ephemeral nodes in one transaction.
+    /// Removes a session and deletes all its ephemeral nodes in one transaction.
     pub(crate) fn end_session(&mut self, now: Now, session: SessionId) {
         let stamp = self.next_stamp(now);
         self.sessions.remove(session);
@@ -99,19 +99,18 @@ impl Server {
             self.commit(stamp, [Txn::Delete { path: Arc::clone(&path) }], drop);
             events += self.outbox.weight();
             if events > BATCH_EVENTS && overdue.len() > 0 {
-                // The next portion begins behind this one.
+                // The next portion starts after this one.
                 self.reaped = Some(path);
                 break;
             }
         }
 
-        // What the portion left over is due at once.
+        // The rest of the portion is due at once.
         let wait = if self.reaped.is_none() { self.config.reap_interval } else { Duration::ZERO };
         self.reap_at = Some(now.monotonic.saturating_add(wait));
     }
 
-    /// Sets the alarm when there is something that may have to be reaped, and only then: an idle
-    /// server need not wake up.
+    /// Sets the timer only if there are nodes that may have to be reaped: an idle server does not wake up.
     pub(crate) fn arm_reaper(&mut self, now: Now) {
         let any = self.tree.reapable(None).next().is_some();
         self.reap_at = match self.reap_at {
@@ -121,14 +120,14 @@ impl Server {
         };
     }
 
-    /// The overdue ones of the next portion; [`Server::reaped`] is where it ended, or `None` if it was
+    /// The overdue nodes of the next portion. [`Server::reaped`] is the end of that portion, or `None` after
     /// the last one.
     fn next_overdue(&mut self, now: Now) -> Vec<Arc<str>> {
         let mut overdue = Vec::new();
         let after = self.reaped.take();
         let mut candidates = self.tree.reapable(after.as_deref());
         let mut last = None;
-        for path in candidates.by_ref().take(LOOKED_AT) {
+        for path in candidates.by_ref().take(MAX_EXAMINED) {
             last = Some(path);
             if self.tree.get(path).is_some_and(|node| self.is_overdue(node, now)) {
                 overdue.push(Arc::clone(path));
@@ -154,7 +153,7 @@ impl Server {
             _ if !node.children.is_empty() => false,
             Owner::Container => node.child_creates != 0 || unused_too_long,
             Owner::Ttl(ttl) => idle_ms > ttl,
-            Owner::Nobody | Owner::Session(_) => false,
+            Owner::None | Owner::Session(_) => false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The transactions that `prepare` makes, and the outcomes that `apply` makes of them.
+//! The transactions that `prepare` creates, and the outcomes of `apply`.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use lockkeeper_wire::{NodeData, Stat, Zxid};
 use crate::acl::AclRef;
 use crate::nodes::Owner;
 
-/// When and as which transaction something is applied.
+/// The number and the time of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
 }
 
-/// A change that has been found possible; applying it cannot fail.
+/// A validated change. Applying it cannot fail.
 #[derive(Clone, Debug)]
 pub(crate) enum Txn {
     Create {
-        /// One copy for the table, the parent, the reply and whoever watches.
+        /// One copy for the table, the parent, the reply and the watchers.
         path: Arc<str>,
         data: NodeData,
         acl: AclRef,
@@ -43,7 +43,7 @@ pub(crate) enum Txn {
     Check,
 }
 
-/// What applying a [`Txn`] led to.
+/// The outcome of a [`Txn`].
 #[derive(Clone, Debug)]
 pub(crate) enum Applied {
     Created { path: Arc<str>, stat: Stat },
@@ -52,16 +52,16 @@ pub(crate) enum Applied {
     Checked,
 }
 
-/// A change that watches may wait for.
+/// A change for which watches may fire.
 #[derive(Clone, Debug)]
 pub(crate) struct TreeEvent {
     pub(crate) what: TreeEventKind,
     pub(crate) path: Arc<str>,
-    /// Who may hear of the node.
+    /// The node's access control list, which decides which clients receive the event.
     pub(crate) acl: AclRef,
 }
 
-/// What happened; with the parent's list where its children changed: who may hear of them.
+/// The kind of the change. A change of children has the parent's list too.
 #[derive(Clone, Debug)]
 pub(crate) enum TreeEventKind {
     Created(AclRef),
@@ -69,20 +69,20 @@ pub(crate) enum TreeEventKind {
     DataChanged,
 }
 
-/// What some of a server's transactions did to its tree, in order.
+/// The effects of some of a server's transactions on its tree, in order.
 #[cfg(any(test, feature = "following"))]
 #[derive(Clone, Debug)]
 pub struct Transactions {
     pub(crate) txns: Vec<(Stamp, Txn)>,
-    /// The last one. It may have done nothing to the tree.
+    /// The last transaction. It may not have changed the tree.
     pub(crate) last_zxid: Zxid,
 }
 
-/// The transactions of a leader that nobody has taken yet.
+/// The transactions of a leader that have not been taken yet.
 #[cfg(any(test, feature = "following"))]
 pub(crate) struct Record {
     pub(crate) txns: Vec<(Stamp, Txn)>,
-    /// The last one of those that were taken.
+    /// The last transaction that was taken.
     pub(crate) taken: Zxid,
 }
 

@@ -14,12 +14,12 @@ use crate::prepare::MAX_PATH;
 use crate::rearming::Left;
 use crate::requests::{NO_ZXID, Reply};
 use crate::server::Server;
-use crate::share::{LITTLE, allowance};
+use crate::share::{SMALL_SHARE_BYTES, allowance};
 use crate::watchers::Kinds;
 use crate::watches;
 
 impl Server {
-    /// Sets a watch, unless the connection watches as many paths as it may, or the path is too long.
+    /// Sets a watch, unless the connection has reached the maximum number of paths, or the path is too long.
     pub(crate) fn watch(
         &mut self,
         connection: ConnectionId,
@@ -47,16 +47,16 @@ impl Server {
         Ok(())
     }
 
-    /// What the watches of a connection would weigh with so much more, if that is over its share.
+    /// The memory use of a connection's watches with `more` bytes added, if that exceeds its share.
     fn too_heavy(&self, connection: ConnectionId, more: usize) -> Option<usize> {
         let (taken, max) = (self.watches.bytes(), self.config.max_watch_bytes);
         let bytes = self.watches.bytes_of(connection).saturating_add(more);
-        let is_new = bytes > LITTLE && bytes - more <= LITTLE;
+        let is_new = bytes > SMALL_SHARE_BYTES && bytes - more <= SMALL_SHARE_BYTES;
         let large = self.watches.large() + usize::from(is_new);
         (bytes > allowance(taken.saturating_add(more), max, large)).then_some(bytes)
     }
 
-    /// Whether a `multi` of so many operations is acceptable, with a reply of this length.
+    /// Whether a `multi` with this many operations and a reply of this length is acceptable.
     pub(crate) fn check_ops(
         &self,
         connection: ConnectionId,
@@ -86,7 +86,7 @@ impl Server {
             AddWatchMode::PersistentRecursive => Kinds::RECURSIVE,
         };
         self.watch(connection, &request.path, kinds)?;
-        // Alone among the replies without content, this one has a body: the number 0.
+        // Unlike other replies without content, this one has a body: the number 0.
         Ok(Response::Count(0))
     }
 
@@ -108,9 +108,8 @@ impl Server {
         found(self.watches.remove(&request.path, connection, kinds))
     }
 
-    /// Arms a client's watches again after a reconnect. What it missed fires now; persistent
-    /// watches are armed without a look at what was missed. What follows in the next portions counts
-    /// already.
+    /// Rearms a client's watches after a reconnect. Watches that missed a change fire now; persistent watches
+    /// are set without that check. The paths of later portions are already counted.
     pub(crate) fn set_watches(
         &mut self,
         connection: ConnectionId,
@@ -163,7 +162,7 @@ impl Server {
         Ok(Response::Empty)
     }
 
-    /// What a watch on a node that existed has missed: its end, or this change if there was one.
+    /// The change that a watch on an existing node has missed: its deletion, or this change if there was one.
     fn missed(
         &self,
         path: &str,
@@ -186,10 +185,10 @@ impl Server {
         let Some(kind) = missed else {
             return self.watches.add(path, connection, kinds);
         };
-        // Without this check a client could learn of changes to nodes that it may not read, by
-        // pretending to have watched them.
+        // Without this check, a client could learn of changes to nodes that it may not read, by claiming to
+        // have watched them.
         let acl = self.tree.get(path).map(|node| node.acl.clone());
-        // Whatever is gone is nobody's secret.
+        // A deleted node does not need protection.
         let acl = acl.unwrap_or_else(|| Vec::new().into());
         if acl::check(&acl, Permissions::READ, self.identities(connection)).is_ok() {
             self.outbox.frame(connection, |out| encode_event(NO_ZXID, kind, path, out));

@@ -10,13 +10,13 @@ pub(crate) struct Kinds(u8);
 
 impl Kinds {
     pub(crate) const NONE: Self = Self(0);
-    /// One-shot, on existence and data.
+    /// One-shot: existence and data.
     pub(crate) const DATA: Self = Self(1);
-    /// One-shot, on the list of children.
+    /// One-shot: the list of children.
     pub(crate) const CHILD: Self = Self(2);
-    /// On both, until removed.
+    /// Persistent: data and children.
     pub(crate) const PERSISTENT: Self = Self(4);
-    /// On existence and data of the node and all below it, until removed.
+    /// Persistent and recursive: existence and data of the node and everything below it.
     pub(crate) const RECURSIVE: Self = Self(8);
     pub(crate) const ALL: Self = Self(15);
 
@@ -44,19 +44,19 @@ impl BitOr for Kinds {
     }
 }
 
-/// The watchers of one path. A lock has one watcher per node, so one needs no allocation.
+/// The watchers of one path. A node of a lock has one watcher, which does not need an allocation.
 pub(crate) enum Watchers {
     One(ConnectionId, Kinds),
     Many(Box<Crowd>),
 }
 
-/// The connections with each kind, in the order of [`Kinds::EACH`]. An event looks only at those that it
+/// The connections of each kind, in the order of [`Kinds::EACH`]. An event visits only those that it
 /// concerns: a path may have ten thousand watchers of other kinds, and a transaction thousands of events.
 #[derive(Default)]
 pub(crate) struct Crowd([SortedConnections; 4]);
 
-/// Connections in order. Not in a tree: all are looked at far more often than one is looked for, and
-/// those of thousands of paths are to be looked at in no time.
+/// Sorted connections. Not in a tree: iterating over all is much more frequent than looking up one, and
+/// iterating over the connections of thousands of paths must be fast.
 #[derive(Default)]
 struct SortedConnections(Vec<ConnectionId>);
 
@@ -83,7 +83,7 @@ impl SortedConnections {
         self.shrink();
     }
 
-    /// Gives memory back that is there for many more than there are now.
+    /// Frees memory that is reserved for many more connections.
     fn shrink(&mut self) {
         if self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to(2 * self.0.len());
@@ -120,7 +120,7 @@ impl Watchers {
         }
     }
 
-    /// Adds the connections with any of these kinds, in order for each kind.
+    /// Adds the connections with any of these kinds, sorted for each kind.
     pub(crate) fn add_to(&self, kinds: Kinds, found: &mut Vec<ConnectionId>) {
         match self {
             Self::One(one, theirs) if theirs.meets(kinds) => found.push(*one),
@@ -133,7 +133,7 @@ impl Watchers {
         }
     }
 
-    /// Takes one kind away from all connections; those that had it, in order.
+    /// Removes one kind from all connections. Returns those that had it, sorted.
     pub(crate) fn take(&mut self, kind: Kinds) -> Vec<ConnectionId> {
         match self {
             Self::One(one, theirs) if theirs.meets(kind) => {
@@ -145,7 +145,7 @@ impl Watchers {
         }
     }
 
-    /// Takes one kind away from the connections for which `is_gone` says so; how many had it.
+    /// Removes one kind from the connections for which `is_gone` returns true. Returns how many had it.
     pub(crate) fn purge(&mut self, kind: Kinds, is_gone: impl Fn(ConnectionId) -> bool) -> usize {
         match self {
             Self::One(one, theirs) if theirs.meets(kind) && is_gone(*one) => {

@@ -1,6 +1,6 @@
-//! The table of watches: who waits for what.
+//! The table of watches.
 //!
-//! A table and nothing else: which event goes to whom, and who may see it, is decided in `notify`.
+//! Only a table: `notify` decides which event goes to which connection, and whether the client may see it.
 
 use std::collections::{BTreeSet, VecDeque, btree_set};
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use crate::ancestors::AncestorMap;
 use crate::gradual::GradualMap;
 use crate::hash::{self, HashMap, HashSet};
 use crate::output::ConnectionId;
-use crate::share::LITTLE;
+use crate::share::SMALL_SHARE_BYTES;
 use crate::watchers::{Kinds, Watchers};
 
-/// What one connection watches.
+/// The watches of one connection.
 #[derive(Default)]
 struct Watched {
     paths: BTreeSet<Arc<str>>,
-    /// What that weighs. Who else watches the same paths does not make it less.
+    /// Their memory use. Sharing a path with other connections does not reduce it.
     bytes: usize,
 }
 
-/// What the places of a watched path in the tables weigh.
+/// The memory use of a watched path's entries in the tables.
 const WATCH_WEIGHT: usize = 184;
 
-/// What a path weighs for a connection that watches it: itself, and its places in the tables.
+/// The memory use of a path for a connection that watches it: the path, and its entries in the tables.
 pub(crate) fn weight(path: &str) -> usize {
     path.len() + WATCH_WEIGHT
 }
 
-/// How many paths a connection may watch for all of them to be forgotten when it ends: many may end at
-/// the same time.
+/// Up to this many paths of a closed connection are removed immediately: many connections may end at the same
+/// time.
 const FORGOTTEN_AT_ONCE: usize = 64;
 
-/// How many paths are forgotten at once of connections that had more, or how many bytes of them. A
-/// connection with a million would keep everyone waiting.
+/// The maximum number of paths (and bytes of them) of closed connections that are removed in one step.
+/// Removing a million paths at once would block all clients.
 const SWEPT_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 1024 * 1024;
 
@@ -43,15 +43,15 @@ pub(crate) struct WatchTable {
     by_path: GradualMap<Arc<str>, Watchers>,
     by_connection: HashMap<ConnectionId, Watched>,
     count: usize,
-    /// What the watches of all connections weigh.
+    /// The memory use of the watches of all connections.
     bytes: usize,
-    /// How many connections have watches that weigh more than a little.
+    /// The number of connections whose watches use more than [`SMALL_SHARE_BYTES`].
     large: usize,
-    /// What connections that are gone still watch.
+    /// The watches of closed connections that have not been removed yet.
     leftovers: VecDeque<(ConnectionId, btree_set::IntoIter<Arc<str>>)>,
     /// These connections.
     gone: HashSet<ConnectionId>,
-    /// How many recursive watches there are on each path that has some, found for all that is below it.
+    /// The number of recursive watches on each path, looked up for all its descendants.
     recursive: AncestorMap<usize>,
 }
 
@@ -61,7 +61,7 @@ impl WatchTable {
         self.count
     }
 
-    /// Gives memory back that is there for more watches than there are now.
+    /// Frees memory that is reserved for more watches.
     pub(crate) fn shrink(&mut self) {
         self.by_path.shrink();
         hash::shrink(&mut self.by_connection);
@@ -70,33 +70,33 @@ impl WatchTable {
         self.recursive.shrink();
     }
 
-    /// For how many paths and connections there is memory.
+    /// The capacity for paths and connections.
     #[cfg(test)]
     pub(crate) fn room(&self) -> [usize; 2] {
         [self.by_path.capacity(), self.by_connection.capacity()]
     }
 
-    /// How many paths a connection watches.
+    /// The number of paths that a connection watches.
     pub(crate) fn paths_of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, |watched| watched.paths.len())
     }
 
-    /// What the watches of a connection weigh, in bytes.
+    /// The memory use of the watches of a connection, in bytes.
     pub(crate) fn bytes_of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, |watched| watched.bytes)
     }
 
-    /// What the watches of all connections weigh, in bytes.
+    /// The memory use of the watches of all connections, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many connections have watches that weigh more than [`LITTLE`].
+    /// The number of connections whose watches use more than [`SMALL_SHARE_BYTES`].
     pub(crate) fn large(&self) -> usize {
         self.large
     }
 
-    /// All watched paths, each with who watches it.
+    /// All watched paths, each with its watching connections.
     pub(crate) fn by_path(&self) -> impl Iterator<Item = (&str, Vec<ConnectionId>)> {
         self.by_path.iter().map(|(path, watchers)| {
             let mut all = Vec::new();
@@ -107,7 +107,7 @@ impl WatchTable {
         })
     }
 
-    /// How many connections watch, and how many paths are watched.
+    /// The number of connections with watches, and the number of watched paths.
     pub(crate) fn extent(&self) -> (usize, usize) {
         (self.by_connection.len(), self.by_path.len())
     }
@@ -125,15 +125,15 @@ impl WatchTable {
         self.replace(path, connection, old, old | kinds);
     }
 
-    /// Removes these kinds; `false` if there was none of them.
+    /// Removes these kinds. Returns `false` if the connection had none of them.
     pub(crate) fn remove(&mut self, path: &str, connection: ConnectionId, kinds: Kinds) -> bool {
         let old = self.kinds(path, connection);
         self.replace(path, connection, old, old.without(kinds));
         old.meets(kinds)
     }
 
-    /// Forgets what a connection watches: many paths in portions, for which [`Self::sweep`] is to be
-    /// called while [`Self::has_leftovers`]. Who is gone hears of nothing meanwhile.
+    /// Removes the watches of a connection. Many paths are removed in portions: call [`Self::sweep`] while
+    /// [`Self::has_leftovers`]. The connection receives no more events.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) {
         let paths = self.by_connection.get(&connection).map_or(0, |watched| watched.paths.len());
         if paths > FORGOTTEN_AT_ONCE {
@@ -146,7 +146,8 @@ impl WatchTable {
         }
     }
 
-    /// The same, with all paths in later portions, for a transaction that ends many connections.
+    /// Like [`Self::remove_connection`], with all paths in later portions. For a transaction that ends many
+    /// connections.
     pub(crate) fn abandon(&mut self, connection: ConnectionId) {
         let Some(watched) = self.by_connection.get_mut(&connection) else { return };
         self.gone.insert(connection);
@@ -154,12 +155,12 @@ impl WatchTable {
         self.leftovers.push_back((connection, paths.into_iter()));
     }
 
-    /// Whether there is more to forget.
+    /// Whether watches of closed connections remain.
     pub(crate) fn has_leftovers(&self) -> bool {
         !self.leftovers.is_empty()
     }
 
-    /// Forgets the next portion of what connections watched that are gone.
+    /// Removes the next portion of the watches of closed connections.
     pub(crate) fn sweep(&mut self) {
         let least = self.bytes.saturating_sub(BYTES_AT_ONCE);
         for _ in 0..SWEPT_AT_ONCE {
@@ -182,12 +183,12 @@ impl WatchTable {
         }
     }
 
-    /// Who hears that the existence or data of `path` changed, each once for every watch; one-shot
-    /// watches are used up.
+    /// The connections to notify of a change of the existence or data of `path`, once for every watch.
+    /// One-shot watches are removed.
     pub(crate) fn take_data(&mut self, path: &str) -> Vec<ConnectionId> {
         let mut recipients = self.take(path, Kinds::DATA);
         self.add_lasting(path, Kinds::PERSISTENT | Kinds::RECURSIVE, &mut recipients);
-        // Few levels have any, but there may be many levels.
+        // Few ancestors have recursive watches, but there may be many ancestors.
         let above = self.recursive.above(path).map(|(above, _)| above.len());
         for above in above.filter(|above| *above != path.len()).collect::<Vec<_>>() {
             self.add_lasting(&path[..above], Kinds::RECURSIVE, &mut recipients);
@@ -195,17 +196,17 @@ impl WatchTable {
         recipients
     }
 
-    /// Who hears that the children of `path` changed, each once for every watch; one-shot watches are
-    /// used up.
+    /// The connections to notify of a change of the children of `path`, once for every watch. One-shot
+    /// watches are removed.
     pub(crate) fn take_child(&mut self, path: &str) -> Vec<ConnectionId> {
         let mut recipients = self.take(path, Kinds::CHILD);
         self.add_lasting(path, Kinds::PERSISTENT, &mut recipients);
         recipients
     }
 
-    /// Who has a watch of this kind, which is used up.
+    /// The connections with a watch of this one-shot kind, which is removed.
     fn take(&mut self, path: &str, one_shot: Kinds) -> Vec<ConnectionId> {
-        // Most servers have few watches, and many changes.
+        // Fast path for servers with few watches and many changes.
         if self.count == 0 {
             return Vec::new();
         }
@@ -230,8 +231,8 @@ impl WatchTable {
         recipients
     }
 
-    /// Adds who has a watch of these kinds, which stays. The first event that comes to watches of those
-    /// that are gone takes these away: a transaction may have thousands more.
+    /// Adds the connections with a persistent watch of these kinds. The first event for watches of closed
+    /// connections removes them: a transaction may have thousands more events.
     fn add_lasting(&mut self, path: &str, kinds: Kinds, recipients: &mut Vec<ConnectionId>) {
         if self.count == 0 {
             return;
@@ -279,7 +280,7 @@ impl WatchTable {
         }
     }
 
-    /// So many recursive watches on this path are no more.
+    /// This many recursive watches on this path were removed.
     fn lose_recursive(&mut self, path: &str, count: usize) {
         if count == 0 {
             return;
@@ -306,7 +307,7 @@ impl WatchTable {
         let before = watched.bytes;
         watched.bytes += more;
         self.bytes += more;
-        self.large += usize::from(before <= LITTLE && before + more > LITTLE);
+        self.large += usize::from(before <= SMALL_SHARE_BYTES && before + more > SMALL_SHARE_BYTES);
     }
 
     fn forget(&mut self, path: &str, connection: ConnectionId) {
@@ -317,20 +318,20 @@ impl WatchTable {
             }
         }
 
-        // What the watches of those that are gone weigh is given back in portions, by the sweep alone.
+        // The memory use of closed connections is reduced only by the sweep, in portions.
         if !self.gone.contains(&connection) {
             self.relieve(path, connection);
         }
     }
 
-    /// Takes a path off what a connection watches.
+    /// Removes a path from the watches of a connection.
     fn relieve(&mut self, path: &str, connection: ConnectionId) {
         let Some(watched) = self.by_connection.get_mut(&connection) else { return };
         watched.paths.remove(path);
         let (before, less) = (watched.bytes, weight(path));
         watched.bytes -= less;
         self.bytes -= less;
-        self.large -= usize::from(before > LITTLE && before - less <= LITTLE);
+        self.large -= usize::from(before > SMALL_SHARE_BYTES && before - less <= SMALL_SHARE_BYTES);
         if watched.bytes == 0 {
             self.by_connection.remove(&connection);
         }
@@ -344,7 +345,7 @@ mod tests {
     const A: ConnectionId = ConnectionId(1);
     const B: ConnectionId = ConnectionId(2);
 
-    /// In order, each once.
+    /// Sorted, without duplicates.
     fn each(mut recipients: Vec<ConnectionId>) -> Vec<ConnectionId> {
         recipients.sort_unstable();
         recipients.dedup();
@@ -389,8 +390,8 @@ mod tests {
         assert_eq!((table.len(), table.bytes(), table.large()), (0, 0, 0));
     }
 
-    /// The end of a connection with a million watches kept everyone waiting for half a second. Seen to
-    /// fail with all of them in one portion.
+    /// The end of a connection with a million watches blocked all clients for half a second. Fails when all
+    /// of them are removed in one portion.
     #[test]
     fn many_watches_are_forgotten_in_portions() {
         let mut table = WatchTable::default();
@@ -416,12 +417,12 @@ mod tests {
     #[test]
     fn watches_weigh_what_their_paths_do_once_for_each_connection() {
         let mut table = WatchTable::default();
-        let long = format!("/{}", "x".repeat(LITTLE));
+        let long = format!("/{}", "x".repeat(SMALL_SHARE_BYTES));
         table.add("/a", A, Kinds::DATA);
         table.add("/a", A, Kinds::CHILD);
         table.add(&long, A, Kinds::DATA);
         table.add(&long, B, Kinds::DATA);
-        assert_eq!(table.bytes_of(B), LITTLE + 1 + WATCH_WEIGHT);
+        assert_eq!(table.bytes_of(B), SMALL_SHARE_BYTES + 1 + WATCH_WEIGHT);
         assert_eq!(table.bytes(), 2 * weight(&long) + weight("/a"));
         assert_eq!(table.large(), 2);
         table.take_data(&long);

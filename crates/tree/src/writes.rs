@@ -12,16 +12,16 @@ use crate::room::Room;
 use crate::server::Server;
 use crate::txn::{Applied, Stamp, Txn};
 
-/// How many events there is room for at any time.
-const EVENTS: usize = 64;
+/// The capacity for events that is always kept.
+const KEPT_EVENTS: usize = 64;
 
 impl Server {
-    /// The next transaction. It counts even if it comes to nothing, as in ZooKeeper.
+    /// The next transaction. Its number is used even if the transaction changes nothing, as in ZooKeeper.
     ///
-    /// When the counter in the low half is used up, the addition itself carries into the epoch.
+    /// When the counter in the low half overflows, the addition carries into the epoch.
     pub(crate) fn next_stamp(&mut self, now: Now) -> Stamp {
         let next = self.last_zxid.0.wrapping_add(1);
-        // Number 0 of an epoch is the epoch's beginning, not a transaction.
+        // Number 0 of an epoch is its start, not a transaction.
         let starts_epoch = next & 0xffff_ffff == 0;
         self.last_zxid = Zxid(next + i64::from(starts_epoch));
         Stamp { zxid: self.last_zxid, unix_ms: now.unix_ms }
@@ -56,8 +56,7 @@ impl Server {
         Ok(Response::Multi(results))
     }
 
-    /// Applies these as one transaction, gives `each` what every one of them led to, and tells those
-    /// who watch.
+    /// Applies these as one transaction, passes each outcome to `each`, and sends the watch events.
     pub(crate) fn commit(
         &mut self,
         stamp: Stamp,
@@ -74,7 +73,7 @@ impl Server {
         }
         self.notify(stamp.zxid, &events);
         events.clear();
-        events.shrink_to(EVENTS);
+        events.shrink_to(KEPT_EVENTS);
         self.events = events;
     }
 

@@ -43,7 +43,7 @@ impl BitOr for Permissions {
     }
 }
 
-/// One entry of an access control list: who may do what.
+/// One entry of an access control list: an identity and its permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Acl {
     /// What is allowed.
@@ -62,36 +62,36 @@ impl Acl {
         Self { permissions, scheme: scheme.to_owned(), id: id.into() }
     }
 
-    /// Everyone may do everything.
+    /// Gives everyone all permissions.
     pub fn open() -> Vec<Self> {
         Self::world(Permissions::ALL)
     }
 
-    /// Everyone may do what `permissions` says.
+    /// Gives everyone these `permissions`.
     pub fn world(permissions: Permissions) -> Vec<Self> {
         vec![Self::new(permissions, "world", "anyone")]
     }
 
-    /// Whoever has authenticated as the creator of the node may do everything.
+    /// Gives every identity that the creator of the node has proven all permissions.
     pub fn creator_all() -> Vec<Self> {
         vec![Self::new(Permissions::ALL, "auth", "")]
     }
 }
 
-/// The list of a request. The one that allows everyone everything, which nearly all requests have,
-/// takes no memory of its own.
+/// The access control list of a request. The list that gives everyone all permissions, as nearly all requests
+/// do, is stored without an allocation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AclList(Option<Vec<Acl>>);
 
 impl AclList {
-    /// Everyone may do everything.
+    /// Everyone has all permissions.
     pub const OPEN: Self = Self(None);
 
-    /// How [`OPEN`](Self::OPEN) is sent: one entry.
+    /// The encoding of [`OPEN`](Self::OPEN): one entry.
     pub(crate) const OPEN_ENCODED: [u8; 27] =
         *b"\0\0\0\x01\0\0\0\x1f\0\0\0\x05world\0\0\0\x06anyone";
 
-    /// Whether it allows everyone everything, by one entry.
+    /// Whether this is the single entry that gives everyone all permissions.
     pub fn is_open(&self) -> bool {
         self.0.is_none()
     }
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Each other byte of the open list makes another list, or none.
+    /// Changing any byte of the open list gives another list, or an invalid one.
     #[test]
     fn what_is_nearly_the_open_list_is_not() {
         let open = AclList::OPEN_ENCODED;

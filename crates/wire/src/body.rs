@@ -28,8 +28,8 @@ bodies! {
         pub data: NodeData,
         /// Its access control list.
         pub acl: AclList,
-        /// The number of a [`CreateMode`](crate::CreateMode); as a number, because a server answers a
-        /// wrong one with an error.
+        /// The number of a [`CreateMode`](crate::CreateMode). It is not decoded to the enum, because a server
+        /// answers an invalid number with an error.
         pub flags: i32,
     }
 
@@ -43,29 +43,29 @@ bodies! {
         pub acl: AclList,
         /// The number of a [`CreateMode`](crate::CreateMode).
         pub flags: i32,
-        /// For how long it may stay empty and untouched, in milliseconds.
+        /// How long the node may stay without children and changes before it is deleted, in milliseconds.
         pub ttl_ms: i64,
     }
 
     /// Deletes a node.
     pub struct DeleteRequest {
-        /// The node, which must have no children.
+        /// The node; it must not have children.
         pub path: String,
-        /// The data version that it must have; -1: any.
+        /// The expected data version, or -1 for any.
         pub version: i32,
     }
 
-    /// Reads something of a node, and perhaps watches it.
+    /// Reads a node, and optionally sets a watch.
     pub struct PathWatchRequest {
         /// The node.
         pub path: String,
-        /// Whether to set a one-shot watch on what was read.
+        /// Whether to set a one-shot watch.
         pub watch: bool,
     }
 
-    /// Names a node and nothing else.
+    /// Names a node.
     pub struct PathRequest {
-        /// The node, or the prefix of many.
+        /// The node, or a path prefix.
         pub path: String,
     }
 
@@ -75,7 +75,7 @@ bodies! {
         pub path: String,
         /// The new data.
         pub data: NodeData,
-        /// The data version that it must have; -1: any.
+        /// The expected data version, or -1 for any.
         pub version: i32,
     }
 
@@ -85,25 +85,25 @@ bodies! {
         pub path: String,
         /// The new list.
         pub acl: AclList,
-        /// The list's version that it must have; -1: any.
+        /// The expected version of the list, or -1 for any.
         pub version: i32,
     }
 
-    /// Fails unless the node exists with this version.
+    /// Fails unless the node exists with this data version.
     pub struct CheckRequest {
         /// The node.
         pub path: String,
-        /// The data version that it must have; -1: any.
+        /// The expected data version, or -1 for any.
         pub version: i32,
     }
 
-    /// Shows credentials to the server.
+    /// Sends credentials to the server.
     pub struct AuthRequest {
         /// Always 0.
         pub kind: i32,
-        /// Such as `digest`.
+        /// The scheme, such as `digest`.
         pub scheme: String,
-        /// Such as `user:password`.
+        /// The credentials, such as `user:password`.
         pub auth: Bytes,
     }
 
@@ -115,19 +115,19 @@ bodies! {
 
     /// Changes the members of an ensemble.
     pub struct ReconfigRequest {
-        /// Servers that join, comma-separated.
+        /// Servers to add, comma-separated.
         pub joining: String,
-        /// Servers that leave, comma-separated.
+        /// Servers to remove, comma-separated.
         pub leaving: String,
         /// The whole new membership, comma-separated.
         pub new_members: String,
-        /// The configuration that this changes; -1: any.
+        /// The expected version of the configuration, or -1 for any.
         pub config_id: i64,
     }
 }
 
 impl CreateRequest {
-    /// The same, with a time to live.
+    /// The same request with a time to live.
     pub fn with_ttl(self, ttl_ms: i64) -> CreateTtlRequest {
         let Self { path, data, acl, flags } = self;
         CreateTtlRequest { path, data, acl, flags, ttl_ms }

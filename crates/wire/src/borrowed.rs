@@ -1,4 +1,4 @@
-//! Requests that are written from where their parts are, without a copy of each.
+//! Requests that are encoded from borrowed parts, without copying them first.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,15 +8,15 @@ use crate::codec::{Record, put_list, put_text};
 use crate::op::{CreateMode, OpCode};
 use crate::request::{Request, RequestHeader};
 
-/// Something that can be sent: a [`Request`], or a borrowed form of one.
+/// A message that a client can send: a [`Request`] or a borrowed form of one.
 pub trait Outgoing {
     /// The op code of the request.
     fn op(&self) -> OpCode;
 
-    /// Appends header and body, without the frame's length.
+    /// Appends the header and the body, without the length of the frame.
     fn encode(&self, xid: i32, out: &mut BytesMut);
 
-    /// The same with parts of its own, to be sent later.
+    /// Copies the borrowed parts, so that the request can be sent later.
     fn into_request(self) -> Request;
 }
 
@@ -41,9 +41,9 @@ pub struct Create<'a> {
     pub path: &'a str,
     /// Its data.
     pub data: &'a Bytes,
-    /// What kind of node.
+    /// The kind of node.
     pub mode: CreateMode,
-    /// Who may do what with it; `None`: everyone may do everything.
+    /// The access control list; `None` gives everyone all permissions.
     pub acl: Option<&'a [Acl]>,
 }
 

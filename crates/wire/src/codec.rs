@@ -4,10 +4,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::error::DecodeError;
 
-/// The length of a buffer, a text or a list that is not there.
+/// The encoded length of a null buffer, string or list.
 const NULL: i32 = -1;
 
-/// A value with a fixed place in a message.
+/// A value that can be encoded in a message and decoded from one.
 pub trait Record: Sized {
     /// Appends the value to `out`.
     fn encode(&self, out: &mut BytesMut);
@@ -19,7 +19,7 @@ pub trait Record: Sized {
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
-/// The unread rest of one frame.
+/// The unread part of one frame.
 ///
 /// Byte buffers are taken out as slices of the frame, without a copy.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Decoder {
         Self { rest: frame }
     }
 
-    /// How many bytes have not been read.
+    /// The number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -49,7 +49,7 @@ impl Decoder {
         Ok(self.rest.split_to(len))
     }
 
-    /// Goes past `expected` if that is what comes next; whether it was.
+    /// Skips `expected` if it comes next. Returns whether it did.
     pub(crate) fn skip(&mut self, expected: &[u8]) -> bool {
         let is_next = self.rest.starts_with(expected);
         if is_next {
@@ -58,10 +58,10 @@ impl Decoder {
         is_next
     }
 
-    /// Takes a length or count; a null (-1) is 0.
+    /// Takes a length or count. A null length (-1) is returned as 0.
     ///
     /// # Errors
-    /// If the bytes end early, or it is another negative number.
+    /// If the bytes end early, or the number is below -1.
     pub fn take_len(&mut self) -> Result<usize, DecodeError> {
         self.take_nullable_len().map(Option::unwrap_or_default)
     }
@@ -108,7 +108,7 @@ impl Record for bool {
     }
 }
 
-/// The last field of a message, which peers of some versions leave out.
+/// The last field of a message, which some versions leave out.
 impl Record for Option<bool> {
     fn encode(&self, out: &mut BytesMut) {
         if let Some(flag) = self {
@@ -124,7 +124,7 @@ impl Record for Option<bool> {
     }
 }
 
-/// A null buffer is read as an empty one, for messages in which the two mean the same.
+/// A null buffer decodes as an empty one, for messages in which the two mean the same.
 impl Record for Bytes {
     fn encode(&self, out: &mut BytesMut) {
         put_len(out, self.len());
@@ -175,12 +175,12 @@ impl<T: Record> Record for Vec<T> {
 
     fn decode(input: &mut Decoder) -> Result<Self, DecodeError> {
         let count = input.take_len()?;
-        // No item is shorter than one byte, so a larger count is a lie. The vector grows by what
-        // was really read, never by the count.
+        // Each item takes at least one byte, so a larger count is invalid. The vector grows with the bytes
+        // that are really there, never by the announced count.
         if count > input.remaining() {
             return Err(DecodeError::Truncated);
         }
-        // Most lists are short, and a large room for one item adds up in a long request.
+        // Most lists are short, and the capacity adds up in a request with many lists.
         let mut items = Vec::with_capacity(count.min(4));
         for _ in 0..count {
             items.push(T::decode(input)?);
@@ -189,13 +189,13 @@ impl<T: Record> Record for Vec<T> {
     }
 }
 
-/// Appends what a [`String`] with this text would.
+/// Appends the same bytes as a [`String`] with this text.
 pub(crate) fn put_text(out: &mut BytesMut, text: &str) {
     put_len(out, text.len());
     out.put_slice(text.as_bytes());
 }
 
-/// Writes a list as [`Vec`] does.
+/// Appends the same bytes as a [`Vec`] with these items.
 pub(crate) fn put_list<T: Record>(out: &mut BytesMut, items: &[T]) {
     put_len(out, items.len());
     for item in items {
@@ -203,12 +203,13 @@ pub(crate) fn put_list<T: Record>(out: &mut BytesMut, items: &[T]) {
     }
 }
 
-/// Nothing that this project encodes comes near 2 GiB: frames are bounded at a megabyte or so.
+/// Callers never encode a field of 2 GiB: frames are limited to about a megabyte.
 fn put_len(out: &mut BytesMut, len: usize) {
-    out.put_i32(i32::try_from(len).expect("a field of more than 2 GiB"));
+    out.put_i32(i32::try_from(len).expect("a field shorter than 2 GiB"));
 }
 
-/// Implements [`Record`] for a struct whose fields are sent in the order given; that of a tuple is `0`.
+/// Implements [`Record`] for a struct whose fields are encoded in the given order. The field of a tuple
+/// struct is `0`.
 macro_rules! record {
     ($name:ident { $($field:tt),* $(,)? }) => {
         impl $crate::codec::Record for $name {
@@ -226,7 +227,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// What a value is on the wire.
+/// The encoded form of a value.
 #[cfg(test)]
 pub(crate) fn encoded(value: &impl Record) -> Bytes {
     let mut out = BytesMut::new();

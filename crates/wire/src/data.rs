@@ -6,32 +6,32 @@ use bytes::Bytes;
 
 use crate::codec::record;
 
-/// A node's data: bytes, or none at all.
+/// A node's data: bytes, or null.
 ///
-/// Servers keep a node without data (null, length -1 on the wire) apart from one with zero bytes, and
-/// clients of other languages tell the two apart. As a slice both are empty.
+/// Servers distinguish null data (length -1 on the wire) from zero bytes, and so do clients in other
+/// languages. As a slice, both are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeData(Option<Bytes>);
 
 record!(NodeData { 0 });
 
 impl NodeData {
-    /// No data at all.
+    /// Null data.
     pub const NULL: Self = Self(None);
 
-    /// Whether there is no data at all, not even zero bytes.
+    /// Whether the data is null, which is different from empty.
     pub fn is_null(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The bytes; none for [`NULL`](Self::NULL).
+    /// The bytes; empty for [`NULL`](Self::NULL).
     pub fn into_bytes(self) -> Bytes {
         self.0.unwrap_or_default()
     }
 
-    /// The same in memory of its own.
+    /// A copy that does not share memory with the frame.
     ///
-    /// What was decoded is a slice of its frame, and keeps all of the frame in memory.
+    /// Decoded data is a slice of its frame and keeps the whole frame in memory.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self(self.0.as_deref().map(Bytes::copy_from_slice))

@@ -2,10 +2,10 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The largest frame that ZooKeeper takes by default (`jute.maxbuffer`), in bytes.
+/// The largest frame that ZooKeeper accepts by default (`jute.maxbuffer`), in bytes.
 pub const MAX_FRAME: usize = 1_048_575;
 
-/// A length that no frame may have.
+/// The length of a frame is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -15,19 +15,19 @@ pub enum FrameError {
     /// A length above the limit.
     #[error("a frame of {len} bytes is over the limit of {max}")]
     TooLong {
-        /// What the peer announced, in bytes.
+        /// The announced length, in bytes.
         len: usize,
         /// The limit, in bytes.
         max: usize,
     },
 }
 
-/// Takes the first whole frame out of `buffer`; `None` if it has not arrived in full.
+/// Takes the first complete frame from `buffer`, or returns `None` if it has not fully arrived.
 ///
-/// Nothing is reserved for a frame that was only announced.
+/// Memory is never reserved by an announced length alone.
 ///
 /// # Errors
-/// If the announced length is negative or above `max`; the stream is then of no more use.
+/// If the announced length is negative or above `max`. The rest of the stream is then unusable.
 pub fn split_frame(buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, FrameError> {
     let Some(prefix) = buffer.first_chunk::<4>() else {
         return Ok(None);
@@ -44,13 +44,13 @@ pub fn split_frame(buffer: &mut BytesMut, max: usize) -> Result<Option<Bytes>, F
     Ok(Some(buffer.split_to(len).freeze()))
 }
 
-/// Appends a frame whose content `content` writes; returns the length of the content in bytes.
+/// Appends a frame whose content `content` writes. Returns the length of the content in bytes.
 pub fn write_frame(out: &mut BytesMut, content: impl FnOnce(&mut BytesMut)) -> usize {
     let start = out.len();
     out.put_i32(0);
     content(out);
     let len = out.len() - start - 4;
-    let prefix = i32::try_from(len).expect("a frame of more than 2 GiB");
+    let prefix = i32::try_from(len).expect("a frame shorter than 2 GiB");
     out[start..start + 4].copy_from_slice(&prefix.to_be_bytes());
     len
 }
@@ -68,7 +68,7 @@ mod tests {
         for cut in 0..7 {
             let mut part = BytesMut::from(&whole[..cut]);
             assert_eq!(split_frame(&mut part, 10), Ok(None));
-            assert_eq!(part.len(), cut, "an unfinished frame stays");
+            assert_eq!(part.len(), cut, "an incomplete frame stays in the buffer");
         }
         assert_eq!(split_frame(&mut buffer, 10), Ok(Some(Bytes::from_static(b"abc"))));
         assert_eq!(split_frame(&mut buffer, 10), Ok(Some(Bytes::new())));

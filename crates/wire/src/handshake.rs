@@ -8,21 +8,21 @@ use crate::ids::{SessionId, Zxid};
 /// The length of a session password, in bytes.
 pub const PASSWORD_LEN: usize = 16;
 
-/// What a client sends first: a wish for a new session, or for its old one.
+/// The first message of a client. It asks for a new session or resumes an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// Always 0.
     pub protocol_version: i32,
-    /// The newest transaction that the client has seen; a server that is behind it refuses.
+    /// The newest transaction that the client has seen. A server that has not applied it refuses the client.
     pub last_zxid_seen: Zxid,
-    /// The wished session timeout, in milliseconds.
+    /// The requested session timeout, in milliseconds.
     pub timeout_ms: i32,
-    /// The old session, or [`SessionId::NONE`].
+    /// The session to resume, or [`SessionId::NONE`].
     pub session_id: SessionId,
-    /// The old session's password, or 16 zero bytes.
+    /// The password of that session, or 16 zero bytes.
     pub password: Bytes,
-    /// Whether a read-only server will do. `None`: a client so old that it does not say, and whose
-    /// reply must not say either.
+    /// Whether the client accepts a read-only server. `None`: the client is too old to send the field, and
+    /// the reply must omit it too.
     pub read_only: Option<bool>,
 }
 
@@ -36,7 +36,7 @@ record!(ConnectRequest {
 });
 
 impl ConnectRequest {
-    /// The wish of a client that has seen nothing yet for a new session, of so many milliseconds.
+    /// Asks for a new session, from a client that has not seen a transaction.
     pub fn new_session(timeout_ms: i32) -> Self {
         Self {
             protocol_version: 0,
@@ -49,16 +49,16 @@ impl ConnectRequest {
     }
 }
 
-/// What a server answers to a [`ConnectRequest`].
+/// The reply to a [`ConnectRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectResponse {
     /// Always 0.
     pub protocol_version: i32,
-    /// The negotiated session timeout in milliseconds; 0 means that the session is over.
+    /// The negotiated session timeout in milliseconds; 0 if the session has expired.
     pub timeout_ms: i32,
     /// The session.
     pub session_id: SessionId,
-    /// The password that a reconnect must show.
+    /// The password that is needed to resume the session.
     pub password: Bytes,
     /// Whether the server is read-only; present if the request had the field.
     pub read_only: Option<bool>,
@@ -67,7 +67,7 @@ pub struct ConnectResponse {
 record!(ConnectResponse { protocol_version, timeout_ms, session_id, password, read_only });
 
 impl ConnectResponse {
-    /// The answer to a client whose session is over, or whose password is wrong.
+    /// The reply to a client whose session has expired or whose password is wrong.
     pub fn expired(read_only: Option<bool>) -> Self {
         Self {
             protocol_version: 0,

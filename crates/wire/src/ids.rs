@@ -14,18 +14,18 @@ pub struct Zxid(pub i64);
 record!(Zxid { 0 });
 
 impl Zxid {
-    /// The upper half: which leader made it. It grows with each new one.
+    /// The upper half, which grows with each new leader.
     pub const fn epoch(self) -> u32 {
         (self.0 as u64 >> 32) as u32
     }
 
-    /// The beginning of an epoch. No transaction has this number.
+    /// The first value of an epoch, before its first transaction.
     pub const fn start_of(epoch: u32) -> Self {
         Self((epoch as i64) << 32)
     }
 }
 
-/// The identity of a client session, chosen by the server. 0 asks for a new session.
+/// The id of a client session, chosen by the server. 0 asks for a new session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct SessionId(pub i64);
@@ -33,8 +33,8 @@ pub struct SessionId(pub i64);
 record!(SessionId { 0 });
 
 impl SessionId {
-    /// No session: in a handshake the wish for a new one, in a [`Stat`](crate::Stat) a node that is
-    /// not ephemeral.
+    /// No session. In a handshake it asks for a new session; in a [`Stat`](crate::Stat) it marks a node that
+    /// is not ephemeral.
     pub const NONE: Self = Self(0);
 }
 
@@ -52,23 +52,22 @@ impl fmt::Display for SessionId {
 
 /// The number that a server appends to the name of a sequential node.
 ///
-/// It is the parent's count of child creates, an `i32`, printed with `%010d`. It overflows, and it
-/// restarts when the parent is deleted, so it orders the children of one parent and nothing else.
+/// It is the parent's count of created children, an `i32` printed with `%010d`. It overflows, and it restarts
+/// when the parent is deleted. It orders only the children of one parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub i32);
 
 impl Sequence {
-    /// How many characters it has in a node's name, unless it is below -999,999,999.
+    /// The number of characters in a node's name, unless the number is below -999,999,999.
     pub const LENGTH: usize = 10;
 
-    /// Reads what follows the prefix of a sequential node's name.
+    /// Parses the part after the prefix of a sequential node's name.
     ///
-    /// `None` unless `text` is exactly what a server would have printed: `0000000042` or, after an
-    /// overflow, `-000000042`.
+    /// Returns `None` unless `text` is exactly what a server prints: `0000000042`, or `-000000042` after an
+    /// overflow.
     pub fn parse(text: &str) -> Option<Self> {
         let number: i32 = text.parse().ok()?;
-        // Padded with zeros to ten characters, the sign included; it grows beyond them only by
-        // digits that mean something.
+        // A server pads to ten characters, the sign included. A longer number must not have leading zeros.
         let is_as_printed = match text.as_bytes() {
             [b'+', ..] => false,
             [b'-', b'0', ..] => number < 0 && text.len() == 10,
@@ -81,7 +80,7 @@ impl Sequence {
 
 impl fmt::Display for Sequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nearly all are plain digits, and a padded number takes a few times as long.
+        // A shortcut for non-negative numbers: the padding of `fmt` takes several times as long.
         let Ok(mut rest) = u32::try_from(self.0) else { return write!(f, "{:010}", self.0) };
         let mut digits = [b'0'; Self::LENGTH];
         for digit in digits.iter_mut().rev() {
@@ -131,6 +130,6 @@ mod tests {
     #[test]
     fn negative_sequences_come_first_unlike_their_text() {
         assert!(Sequence(-2) < Sequence(-1) && Sequence(-1) < Sequence(0));
-        assert!("-000000001" < "-000000002", "as text they run backwards");
+        assert!("-000000001" < "-000000002", "the text order of negative numbers is reversed");
     }
 }

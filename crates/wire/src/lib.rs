@@ -9,18 +9,18 @@
 //!   error      error codes of the protocol, and decoding errors
 //!   handshake  the first message of each side
 //!   stat, acl  records that many messages share
-//!   data       NodeData: bytes, or none at all
+//!   data       NodeData: bytes, or null
 //!   watch      watch events and the requests that manage watches
 //!   body       the bodies of requests
-//!   request    everything that a client sends after the handshake
-//!   borrowed   requests that are written from borrowed parts
-//!   response   everything that a server sends after the handshake
+//!   request    the requests that a client sends after the handshake
+//!   borrowed   requests that are encoded from borrowed parts
+//!   response   the replies that a server sends after the handshake
 //!   multi      the operations and results of `multi` and `multiRead`
-//!   macros     setters and `Debug`, for the crates that stand on this one
+//!   macros     setters and `Debug`, for the crates that depend on this one
 //! ```
 //!
-//! Invariants: no I/O and no clock; bytes that came from a peer never cause a panic, and no
-//! allocation beyond a small multiple of the bytes that were really received, whatever counts they name.
+//! Invariants: no I/O and no clock. Bytes from a peer never cause a panic, and never an allocation beyond a
+//! small multiple of the bytes received, whatever counts they announce.
 
 mod acl;
 mod body;

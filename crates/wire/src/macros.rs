@@ -1,6 +1,7 @@
-//! What types of all crates above this one have: setters of builders, and a `Debug` that leaves things out.
+//! Macros for all crates that depend on this one: setters of builders, and `Debug` implementations that omit
+//! fields.
 
-/// Writes methods of a builder that set an option: each takes the builder, does what is to the right of the
+/// Defines setter methods of a builder: each takes the builder, runs the expression to the right of the
 /// arrow, and returns the builder.
 #[doc(hidden)]
 #[macro_export]
@@ -17,7 +18,7 @@ macro_rules! setters {
     )*};
 }
 
-/// Implements `Debug` by these values alone: what else there is of the type is secret, or of no use in a log.
+/// Implements `Debug` with these values only. The other fields are secret, or useless in a log.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! impl_debug {

@@ -1,7 +1,7 @@
 //! The operations and results of `multi` and `multiRead`.
 //!
-//! On the wire both are lists of `{type, done, error}` headers, each followed by one record, ended
-//! by the header `{-1, true, -1}`.
+//! On the wire both are lists. Each item is a `{type, done, error}` header followed by one record; the header
+//! `{-1, true, -1}` ends the list.
 
 use bytes::BytesMut;
 
@@ -14,7 +14,7 @@ use crate::error::{DecodeError, ErrorCode};
 use crate::op::OpCode;
 use crate::stat::Stat;
 
-/// One operation of a `multi`: all of them are applied, or none.
+/// One operation of a `multi`. Either all operations are applied or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Create a node; the result has its path.
@@ -52,9 +52,9 @@ pub enum OpResult {
     Delete,
     /// The stat after the change.
     SetData(Stat),
-    /// The check held.
+    /// The version matched.
     Check,
-    /// The operation failed, or was undone (`None`: it was fine, but a later one failed).
+    /// The operation failed, or was rolled back because another one failed (`None`).
     Error(Option<ErrorCode>),
 }
 
@@ -83,7 +83,7 @@ pub enum ReadResult {
     Error(ErrorCode),
 }
 
-/// What stands before every item, and after the last one.
+/// The header before every item, and after the last one.
 pub struct MultiHeader {
     kind: i32,
     done: bool,
@@ -93,7 +93,7 @@ pub struct MultiHeader {
 record!(MultiHeader { kind, done, error });
 
 impl MultiHeader {
-    /// Its length, in bytes.
+    /// The encoded length, in bytes.
     pub const LENGTH: usize = 2 * size_of::<i32>() + size_of::<bool>();
 
     const END: Self = Self { kind: -1, done: true, error: -1 };
@@ -115,7 +115,7 @@ impl MultiHeader {
     }
 }
 
-/// An item of a list in this format.
+/// An item of a `multi` or `multiRead` list.
 pub(crate) trait MultiItem: Sized {
     fn encode_item(&self, out: &mut BytesMut);
     fn decode_item(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError>;
@@ -163,7 +163,7 @@ impl Op {
         }
     }
 
-    /// The node that it is about.
+    /// The node of the operation.
     pub fn path(&self) -> &str {
         match self {
             Self::Create(r) | Self::Create2(r) | Self::CreateContainer(r) => &r.path,
@@ -211,7 +211,7 @@ impl ReadOp {
     }
 }
 
-/// `multiRead` sends its reads in the ordinary form, with a watch flag that no server heeds.
+/// `multiRead` sends its reads in the ordinary form, with a watch flag that servers ignore.
 impl MultiItem for ReadOp {
     fn encode_item(&self, out: &mut BytesMut) {
         let (Self::GetData(request) | Self::GetChildren(request)) = self;

@@ -1,20 +1,20 @@
 //! Op codes, create modes and the reserved xids.
 
-/// Xids with a meaning of their own; requests count upwards from 1.
+/// Reserved xids. The xids of ordinary requests count upwards from 1.
 pub mod xid {
-    /// A watch event, which answers no request.
+    /// A watch event, which is not a reply.
     pub const NOTIFICATION: i32 = -1;
     /// A ping and its reply.
     pub const PING: i32 = -2;
-    /// An authentication and its reply.
+    /// An authentication request and its reply.
     pub const AUTH: i32 = -4;
-    /// The re-arming of watches and its reply.
+    /// A request that rearms watches, and its reply.
     pub const SET_WATCHES: i32 = -8;
 }
 
 macro_rules! op_codes {
     ($( $(#[$doc:meta])* $name:ident = $code:literal, )*) => {
-        /// What a request asks for.
+        /// The operation of a request.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is the protocol's own name for the operation")]
         pub enum OpCode { $( $(#[$doc])* $name = $code, )* }
@@ -72,7 +72,7 @@ op_codes! {
 }
 
 impl OpCode {
-    /// Whether it takes a transaction number, and is committed by a quorum.
+    /// Whether the request is a transaction: it gets a zxid, and a quorum commits it.
     pub fn is_write(self) -> bool {
         matches!(
             self,
@@ -90,28 +90,28 @@ impl OpCode {
     }
 }
 
-/// What kind of node a create makes. The numbers are those on the wire.
+/// The kind of node to create, with its number on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CreateMode {
-    /// Lives until it is deleted.
+    /// Exists until it is deleted.
     #[default]
     Persistent = 0,
-    /// Lives until its session ends.
+    /// Exists until its session ends.
     Ephemeral = 1,
-    /// Persistent, its name completed with the parent's next number.
+    /// Persistent; the parent's next sequence number is appended to the name.
     PersistentSequential = 2,
-    /// Ephemeral, its name completed with the parent's next number.
+    /// Ephemeral; the parent's next sequence number is appended to the name.
     EphemeralSequential = 3,
-    /// Deleted by the server some time after its last child has gone.
+    /// Deleted by the server some time after its last child is deleted.
     Container = 4,
-    /// Persistent, but deleted when it is empty and untouched for a time.
+    /// Persistent, but deleted after it has had neither children nor changes for its time to live.
     PersistentTtl = 5,
-    /// The same with a sequential name.
+    /// Like [`PersistentTtl`](Self::PersistentTtl), with a sequential name.
     PersistentSequentialTtl = 6,
 }
 
 impl CreateMode {
-    /// All of them, in the order of their numbers on the wire, which begin with 0.
+    /// All modes in the order of their numbers, which start at 0.
     const ALL: [Self; 7] = [
         Self::Persistent,
         Self::Ephemeral,
@@ -132,7 +132,7 @@ impl CreateMode {
         Self::ALL.get(usize::try_from(flags).ok()?).copied()
     }
 
-    /// Whether the server completes the name with a number.
+    /// Whether the server appends a sequence number to the name.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,

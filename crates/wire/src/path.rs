@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// An absolute path that every ZooKeeper server accepts, such as `/locks/orders`.
 ///
-/// Cheap to clone. With the feature `serde`, it is written and read as its text.
+/// Cheap to clone. With the feature `serde`, it is serialized as a string.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -14,7 +14,7 @@ use std::sync::Arc;
 )]
 pub struct ZnodePath(Arc<str>);
 
-/// Why a text is no [`ZnodePath`].
+/// Why a string is not a valid [`ZnodePath`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path:?} is not a znode path: {}", describe(.path, *.fault))]
 pub struct PathError {
@@ -29,12 +29,12 @@ enum Fault {
 }
 
 impl ZnodePath {
-    /// Checks `path` by ZooKeeper's rules.
+    /// Validates `path` by ZooKeeper's rules.
     ///
     /// # Errors
-    /// If it does not begin with `/`, ends with `/` (unless it is `/`), has an empty, `.` or `..`
-    /// segment, or a character that ZooKeeper refuses: control characters, private-use and
-    /// unassigned code points, and everything above U+FFFF (ZooKeeper sees its two surrogates).
+    /// If `path` does not begin with `/`; ends with `/` and is not `/` itself; has an empty, `.` or `..`
+    /// segment; or contains a character that ZooKeeper rejects: control characters, private-use and
+    /// unassigned code points, and everything above U+FFFF (surrogate pairs in Java).
     pub fn new(path: &str) -> Result<Self, PathError> {
         match fault(path) {
             None => Ok(Self(path.into())),
@@ -42,7 +42,7 @@ impl ZnodePath {
         }
     }
 
-    /// Whether [`new`](Self::new) would accept `path`; allocates nothing.
+    /// Whether [`new`](Self::new) accepts `path`. Does not allocate.
     pub fn is_valid(path: &str) -> bool {
         fault(path).is_none()
     }
@@ -57,23 +57,23 @@ impl ZnodePath {
         &*self.0 == "/"
     }
 
-    /// Whether it is `/zookeeper` or below it, where servers keep their quotas and their configuration.
+    /// Whether this is `/zookeeper` or below it, where servers keep quotas and configuration.
     pub fn is_reserved(&self) -> bool {
         let rest = self.as_str().strip_prefix("/zookeeper");
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The path as text.
+    /// The path as a string.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The last segment; empty for `/`.
+    /// The last segment, or an empty string for `/`.
     pub fn name(&self) -> &str {
         self.split().1
     }
 
-    /// The path without its last segment; `None` for `/`.
+    /// The path without its last segment, or `None` for `/`.
     pub fn parent(&self) -> Option<Self> {
         match self.split() {
             _ if self.is_root() => None,
@@ -85,10 +85,10 @@ impl ZnodePath {
     /// The path of a child.
     ///
     /// # Errors
-    /// If `name` is empty, contains `/`, or is otherwise not acceptable as a segment.
+    /// If `name` is empty, contains `/`, or is not a valid segment.
     pub fn child(&self, name: &str) -> Result<Self, PathError> {
         let fault = if name.contains('/') {
-            Some(Fault::Form("a child's name contains no '/'"))
+            Some(Fault::Form("a child's name cannot contain '/'"))
         } else {
             segment_fault(name)
         };
@@ -98,7 +98,7 @@ impl ZnodePath {
         }
     }
 
-    /// This path, seen from a server on which everything is below `chroot`.
+    /// This path below `chroot`, as the server sees it.
     pub fn below(&self, chroot: &Self) -> Self {
         if chroot.is_root() {
             self.clone()
@@ -141,8 +141,8 @@ fn segment_fault(segment: &str) -> Option<Fault> {
     }
 }
 
-/// Whether it is printable ASCII throughout, as nearly all segments are. It looks at all bytes in
-/// any case, and so at many at a time.
+/// Whether the segment is printable ASCII, as nearly all segments are. The loop has no early exit, so the
+/// compiler can vectorize it.
 fn is_plain(segment: &str) -> bool {
     segment.bytes().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'))
 }
@@ -153,7 +153,7 @@ fn describe(path: &str, fault: Fault) -> String {
         Fault::Refused(refused) => {
             let before = path.chars().take_while(|c| *c != refused).count();
             let code = u32::from(refused);
-            format!("its character {} (U+{code:04X}) is one that ZooKeeper refuses", before + 1)
+            format!("its character {} (U+{code:04X}) is not accepted by ZooKeeper", before + 1)
         }
     }
 }
@@ -204,7 +204,7 @@ impl From<ZnodePath> for String {
     }
 }
 
-/// A path is a text, so it is taken wherever a text is.
+/// A path dereferences to its string.
 impl std::ops::Deref for ZnodePath {
     type Target = str;
 
@@ -255,7 +255,7 @@ mod tests {
             ("/a/./b", "relative"),
             ("/..", "relative"),
             ("/a\0", "NUL"),
-            ("/a\n", "character 3 (U+000A) is one that ZooKeeper refuses"),
+            ("/a\n", "character 3 (U+000A) is not accepted by ZooKeeper"),
             ("/\u{f000}", "character 2 (U+F000)"),
             ("/ä\u{1f512}/b", "character 3 (U+1F512)"),
         ] {

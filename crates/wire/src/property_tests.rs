@@ -8,7 +8,7 @@ use proptest::strategy::Union;
 use crate::codec::encoded;
 use crate::*;
 
-/// What can be made up for a test.
+/// A value that proptest can generate.
 trait Sample: Clone + std::fmt::Debug + Sized + 'static {
     fn sample() -> BoxedStrategy<Self>;
 }
@@ -34,7 +34,7 @@ samples! {
     Permissions: any::<i32>().prop_map(Permissions);
     NodeData: prop_oneof![Just(NodeData::NULL), Bytes::sample().prop_map(NodeData::from)];
     AclList: Vec::<Acl>::sample().prop_map(AclList::from);
-    ErrorCode: (i32::MIN..0).prop_filter_map("0 is no error", ErrorCode::from_code);
+    ErrorCode: (i32::MIN..0).prop_filter_map("0 means success", ErrorCode::from_code);
     EventKind: prop_oneof![Just(-1), 1..8].prop_map(|kind| EventKind::from_code(kind).unwrap());
     KeeperState: prop_oneof![Just(0), 3..8, Just(-112)]
         .prop_map(|state| KeeperState::from_code(state).unwrap());
@@ -52,7 +52,7 @@ impl<T: Sample> Sample for Option<T> {
     }
 }
 
-/// Any value of a struct, or of a variant of an enum, of which the fields are named.
+/// Generates a struct, or a variant of an enum, from its named fields.
 macro_rules! any_of {
     (@field $field:ident) => { Sample::sample() };
     ($($name:ident)::+) => { Just($($name)::+).boxed() };
@@ -122,7 +122,7 @@ enums! {
         RemoveWatches(_), CheckWatches(_), Reconfig(_);
 }
 
-/// Any request, as it arrives: some lists are not sent by `setWatches`.
+/// Any request as a server receives it: `setWatches` omits some lists.
 fn request() -> impl Strategy<Value = Request> {
     Request::sample().prop_map(|mut request| {
         if let Request::SetWatches(lists) = &mut request {
@@ -157,8 +157,8 @@ fn decode_whole<T>(
     decode: impl FnOnce(&mut Decoder) -> Result<T, DecodeError>,
 ) -> T {
     let mut input = Decoder::new(bytes.freeze());
-    let value = decode(&mut input).expect("what was encoded can be decoded");
-    assert_eq!(input.remaining(), 0, "nothing is left over");
+    let value = decode(&mut input).expect("an encoded message decodes");
+    assert_eq!(input.remaining(), 0, "all bytes are read");
     value
 }
 

@@ -1,4 +1,4 @@
-//! Everything that a client sends after the handshake.
+//! The requests that a client sends after the handshake.
 
 use bytes::BytesMut;
 
@@ -12,20 +12,20 @@ use crate::multi::{Op, ReadOp, decode_list, encode_list};
 use crate::op::{OpCode, xid};
 use crate::watch::{AddWatchRequest, RemoveWatchesRequest, SetWatchesRequest};
 
-/// What stands before every request.
+/// The header of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHeader {
-    /// Chosen by the client, repeated in the reply; see [`xid`].
+    /// Chosen by the client and repeated in the reply; see [`xid`].
     pub xid: i32,
-    /// The number of an [`OpCode`]; as a number, because a server answers an unknown one with an
-    /// error.
+    /// The number of an [`OpCode`]. It is not decoded to the enum, because a server answers an unknown number
+    /// with an error.
     pub op: i32,
 }
 
 record!(RequestHeader { xid, op });
 
-/// Makes [`Request`] of one table. Each variant has the name of its op code. Its body, if there is
-/// one, is read and written by the functions behind `by`, or as the [`Record`] that it is.
+/// Defines [`Request`] from one table. Each variant is named like its op code. The functions after `by`, or
+/// the [`Record`] implementation, encode and decode its body.
 macro_rules! requests {
     ($( $(#[$doc:meta])* $op:ident $(($body:ty) $(by $encode:path, $decode:path)?)?, )*) => {
         /// A request of a client.
@@ -43,7 +43,7 @@ macro_rules! requests {
                 }
             }
 
-            /// Appends header and body, without the frame's length.
+            /// Appends the header and the body, without the length of the frame.
             pub fn encode(&self, xid: i32, out: &mut BytesMut) {
                 RequestHeader { xid, op: self.op().code() }.encode(out);
                 match self {
@@ -53,10 +53,10 @@ macro_rules! requests {
                 }
             }
 
-            /// Reads the body that follows a header with this op code.
+            /// Decodes the body that follows a header with this op code.
             ///
             /// # Errors
-            /// If no request has this op code, or the body is not such a request.
+            /// If the op code is unknown, or the body is invalid.
             pub fn decode(op: i32, input: &mut Decoder) -> Result<Self, DecodeError> {
                 match OpCode::from_code(op) {
                     $( Some(OpCode::$op) => {
@@ -87,7 +87,7 @@ requests! {
     CreateTtl(CreateTtlRequest),
     /// Delete a node.
     Delete(DeleteRequest),
-    /// Ask whether a node exists, and for its stat.
+    /// Check whether a node exists, and read its stat.
     Exists(PathWatchRequest),
     /// Read data and stat.
     GetData(PathWatchRequest),
@@ -101,35 +101,35 @@ requests! {
     GetChildren(PathWatchRequest),
     /// List the children, and read the stat.
     GetChildren2(PathWatchRequest),
-    /// Let this server catch up with its leader.
+    /// Wait until this server has applied everything that its leader had committed.
     Sync(PathRequest),
     /// Keep the session alive.
     Ping,
     /// Check a version, outside a `multi` (answered with an error by most servers).
     Check(CheckRequest),
-    /// Do all of these operations, or none.
+    /// Apply all of these operations, or none.
     Multi(Vec<Op>) by encode_list, decode_list,
-    /// Do these reads.
+    /// Run these reads.
     MultiRead(Vec<ReadOp>) by encode_list, decode_list,
-    /// Show credentials.
+    /// Send credentials.
     Auth(AuthRequest),
     /// A step of a SASL exchange.
     Sasl(SaslRequest),
-    /// Arm watches again, the persistent ones left out.
+    /// Rearm watches, except for persistent ones.
     SetWatches(SetWatchesRequest) by SetWatchesRequest::encode_v1, SetWatchesRequest::decode_v1,
-    /// Arm watches again.
+    /// Rearm watches.
     SetWatches2(SetWatchesRequest),
     /// Set a persistent watch.
     AddWatch(AddWatchRequest),
     /// Remove watches.
     RemoveWatches(RemoveWatchesRequest),
-    /// Ask whether there are such watches.
+    /// Check whether such watches exist.
     CheckWatches(RemoveWatchesRequest),
     /// List this session's ephemeral nodes below a prefix.
     GetEphemerals(PathRequest),
     /// Count a node's descendants.
     GetAllChildrenNumber(PathRequest),
-    /// Ask as whom the session has authenticated.
+    /// List the identities of the session.
     WhoAmI,
     /// Change the members of an ensemble.
     Reconfig(ReconfigRequest),
@@ -138,7 +138,7 @@ requests! {
 }
 
 impl Request {
-    /// The xid that the protocol prescribes for this request, if it does.
+    /// The reserved xid of this request, if it has one.
     pub fn reserved_xid(&self) -> Option<i32> {
         match self {
             Self::Ping => Some(xid::PING),

@@ -1,4 +1,4 @@
-//! Everything that a server sends after the handshake.
+//! The replies that a server sends after the handshake.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,30 +11,30 @@ use crate::multi::{OpResult, ReadResult, decode_list, encode_list};
 use crate::op::OpCode;
 use crate::stat::Stat;
 
-/// What stands before every reply and every watch event.
+/// The header of every reply and every watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {
-    /// The request's, or [`xid::NOTIFICATION`](crate::xid::NOTIFICATION).
+    /// The xid of the request, or [`xid::NOTIFICATION`](crate::xid::NOTIFICATION).
     pub xid: i32,
     /// The newest transaction that the server has applied.
     pub zxid: Zxid,
-    /// 0, or the number of an [`ErrorCode`](crate::ErrorCode); then no body follows.
+    /// 0, or the number of an [`ErrorCode`](crate::ErrorCode). After an error there is no body.
     pub error: i32,
 }
 
 record!(ReplyHeader { xid, zxid, error });
 
 impl ReplyHeader {
-    /// How many bytes it takes.
+    /// The encoded length, in bytes.
     pub const LENGTH: usize = 16;
 }
 
 /// An identity that a session has proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// Such as `digest` or `ip`.
+    /// The scheme, such as `digest` or `ip`.
     pub scheme: String,
-    /// Such as a user's name.
+    /// The identity, such as a user name.
     pub user: String,
 }
 
@@ -44,56 +44,56 @@ record!(ClientInfo { scheme, user });
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Response {
-    /// Nothing beyond the header.
+    /// A reply with only a header.
     Empty,
-    /// To `create`, `sync`: a path.
+    /// The reply to `create` and `sync`: a path.
     Path(String),
-    /// To `create2` and its relatives: path and stat of the new node.
+    /// The reply to `create2` and the other creates: the path and stat of the new node.
     Created {
-        /// With the sequence number, if there is one.
+        /// The path, with the sequence number if the node is sequential.
         path: String,
         /// The new node's stat.
         stat: Stat,
     },
-    /// To `exists`, `setData`, `setACL`.
+    /// The reply to `exists`, `setData` and `setACL`.
     Stat(Stat),
-    /// To `getData` and `reconfig`.
+    /// The reply to `getData` and `reconfig`.
     Data {
         /// The node's data.
         data: NodeData,
         /// The node's stat.
         stat: Stat,
     },
-    /// To `getACL`.
+    /// The reply to `getACL`.
     Acl {
         /// The node's access control list.
         acl: Vec<Acl>,
         /// The node's stat.
         stat: Stat,
     },
-    /// To `getChildren`, `getEphemerals`: names or paths.
+    /// The reply to `getChildren` (names) and `getEphemerals` (paths).
     Names(Vec<String>),
-    /// To `getChildren2`.
+    /// The reply to `getChildren2`.
     Children {
-        /// The names of the children, in no order.
+        /// The names of the children, in arbitrary order.
         names: Vec<String>,
         /// The stat of their parent.
         stat: Stat,
     },
-    /// To `multi`.
+    /// The reply to `multi`.
     Multi(Vec<OpResult>),
-    /// To `multiRead`.
+    /// The reply to `multiRead`.
     MultiRead(Vec<ReadResult>),
-    /// To `getAllChildrenNumber`; and to `addWatch`, always 0.
+    /// The reply to `getAllChildrenNumber`, and to `addWatch` (always 0).
     Count(i32),
-    /// To `whoAmI`.
+    /// The reply to `whoAmI`.
     Identities(Vec<ClientInfo>),
-    /// To `sasl`; without a token from a server that does not know SASL.
+    /// The reply to `sasl`. A server without SASL support sends no token.
     Sasl(Option<Bytes>),
 }
 
 impl Response {
-    /// Appends the body.
+    /// Appends the encoded body.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
             Self::Empty => {}
@@ -113,10 +113,10 @@ impl Response {
         }
     }
 
-    /// Reads the body of a successful reply to a request with this op code.
+    /// Decodes the body of a successful reply to a request with this op code.
     ///
     /// # Errors
-    /// If the bytes are not such a reply.
+    /// If the body is invalid.
     pub fn decode(op: OpCode, input: &mut Decoder) -> Result<Self, DecodeError> {
         Ok(match op {
             OpCode::Create | OpCode::Sync => Self::Path(Record::decode(input)?),
@@ -140,7 +140,7 @@ impl Response {
             OpCode::WhoAmI => Self::Identities(Record::decode(input)?),
             OpCode::Sasl => Self::Sasl(Record::decode(input)?),
 
-            // Nothing follows the header.
+            // These replies have only a header.
             OpCode::Delete
             | OpCode::Ping
             | OpCode::Check
@@ -152,7 +152,7 @@ impl Response {
             | OpCode::AddWatch
             | OpCode::CloseSession => Self::Empty,
 
-            // No client asks for these.
+            // Clients never send these requests.
             OpCode::DeleteContainer | OpCode::CreateSession | OpCode::Error => {
                 return Err(DecodeError::MisplacedOp(op.code()));
             }

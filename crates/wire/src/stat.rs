@@ -1,9 +1,9 @@
-//! What a server tells about a node.
+//! The metadata of a node.
 
 use crate::codec::record;
 use crate::ids::{SessionId, Zxid};
 
-/// The facts about a node, beside its data.
+/// The metadata of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// The transaction that created the node.
@@ -14,29 +14,27 @@ pub struct Stat {
     pub ctime: i64,
     /// When the data last changed, in milliseconds since 1970 by the server's clock.
     pub mtime: i64,
-    /// How often the data changed.
+    /// The data version: how often the data has changed.
     pub version: i32,
-    /// How often a child was created or deleted.
+    /// How often a child has been created or deleted.
     pub cversion: i32,
-    /// How often the access control list changed.
+    /// How often the access control list has changed.
     pub aversion: i32,
-    /// The session whose end deletes the node; 0 for other kinds of node, container and TTL nodes
-    /// included.
+    /// The session that owns an ephemeral node; 0 for other nodes, including container and TTL nodes.
     pub ephemeral_owner: SessionId,
     /// The length of the data, in bytes.
     pub data_length: i32,
-    /// How many children there are.
+    /// The number of children.
     pub num_children: i32,
     /// The transaction that last created or deleted a child.
     pub pzxid: Zxid,
 }
 
 impl Stat {
-    /// How many bytes it takes on the wire.
+    /// The encoded length, in bytes.
     pub const LENGTH: usize = 68;
 
-    /// What is known of a new node without asking the server: all but the times and the length of
-    /// its data.
+    /// The stat of a new node as far as it is known without a read. The times and the data length are 0.
     pub fn of_new(created: Zxid, owner: SessionId) -> Self {
         Self {
             czxid: created,

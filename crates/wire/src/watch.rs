@@ -21,7 +21,7 @@ macro_rules! numbered {
             /// The value with this number.
             ///
             /// # Errors
-            /// [`DecodeError::UnknownValue`] if there is none.
+            /// [`DecodeError::UnknownValue`] if the number is unknown.
             pub fn from_code(code: i32) -> Result<Self, DecodeError> {
                 match code {
                     $( $code => Ok(Self::$variant), )*
@@ -45,7 +45,7 @@ macro_rules! numbered {
 numbered! {
     /// What happened to a watched node.
     EventKind, "kind of event" {
-        /// Nothing happened to a node; the session's state changed.
+        /// The event is about the session, not about a node.
         Session = -1,
         /// The node was created.
         NodeCreated = 1,
@@ -77,7 +77,7 @@ numbered! {
         ConnectedReadOnly = 5,
         /// Authenticated.
         SaslAuthenticated = 6,
-        /// The session is over.
+        /// The session has expired.
         Expired = -112,
         /// The session was closed.
         Closed = 7,
@@ -95,13 +95,13 @@ numbered! {
 }
 
 numbered! {
-    /// Which watches a removal means.
+    /// Which watches to remove or check.
     WatcherKind, "kind of watch" {
         /// Watches on the list of children.
         Children = 1,
         /// Watches on the data or the existence.
         Data = 2,
-        /// All of them.
+        /// All watches.
         Any = 3,
         /// Persistent watches.
         Persistent = 4,
@@ -110,7 +110,7 @@ numbered! {
     }
 }
 
-/// Tells a client what happened to a node that it watches.
+/// Reports a change of a watched node to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WatchEvent {
     /// What happened.
@@ -123,10 +123,9 @@ pub struct WatchEvent {
 
 record!(WatchEvent { kind, state, path });
 
-/// Arms a client's watches again after it reconnected.
+/// Rearms a client's watches after a reconnect.
 ///
-/// Whatever changed after `relative_zxid` fires at once, except for persistent watches, which are
-/// only armed.
+/// Watches fire at once for changes after `relative_zxid`. Persistent watches are only set again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetWatchesRequest {
     /// The newest transaction that the client has seen.
@@ -144,18 +143,17 @@ pub struct SetWatchesRequest {
 }
 
 impl SetWatchesRequest {
-    /// How many lists the form has that every server knows: the first ones, those of persistent watches
-    /// left out.
+    /// The number of lists in the form that all servers know, which omits persistent watches.
     pub const LISTS_V1: usize = 3;
-    /// How many lists there are.
+    /// The number of lists.
     pub const LISTS: usize = 5;
 
-    /// The lists, in the order in which they are sent.
+    /// The lists in the order in which they are encoded.
     pub fn lists(&self) -> [&Vec<String>; Self::LISTS] {
         [&self.data, &self.exist, &self.child, &self.persistent, &self.persistent_recursive]
     }
 
-    /// The same, to be filled.
+    /// The lists, to be filled in the same order.
     pub fn lists_mut(&mut self) -> [&mut Vec<String>; Self::LISTS] {
         let Self { data, exist, child, persistent, persistent_recursive, .. } = self;
         [data, exist, child, persistent, persistent_recursive]
@@ -180,22 +178,22 @@ record!(SetWatchesRequest { relative_zxid, data, exist, child, persistent, persi
 /// Sets a persistent watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddWatchRequest {
-    /// The node, which need not exist.
+    /// The node; it need not exist.
     pub path: String,
-    /// The number of an [`AddWatchMode`]; as a number, because a server answers a wrong one with
-    /// an error.
+    /// The number of an [`AddWatchMode`]. It is not decoded to the enum, because a server answers an invalid
+    /// number with an error.
     pub mode: i32,
 }
 
 record!(AddWatchRequest { path, mode });
 
-/// Removes watches, or asks whether there are any.
+/// Removes watches, or checks whether they exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoveWatchesRequest {
     /// The node.
     pub path: String,
-    /// The number of a [`WatcherKind`]; as a number, because a server answers a wrong one with an
-    /// error.
+    /// The number of a [`WatcherKind`]. It is not decoded to the enum, because a server answers an invalid
+    /// number with an error.
     pub kind: i32,
 }
 

@@ -97,7 +97,7 @@ impl Effects {
         self.number("SELECT count(*) FROM suppressed WHERE why = 'Stale'")
     }
 
-    /// How many items a job had besides the one that has had its effect, over all jobs.
+    /// The number of items, over all jobs, that a job had in addition to the one that had its effect.
     pub(super) fn put_again(&self) -> Result<usize> {
         self.number(
             "SELECT count(DISTINCT suppressed.item) FROM suppressed JOIN effect USING (job)

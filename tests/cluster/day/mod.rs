@@ -35,7 +35,7 @@ pub(crate) struct DayOptions {
     /// How many jobs there are.
     #[arg(long, default_value_t = 10_000)]
     jobs: u32,
-    /// How many troubles; the first hour has none.
+    /// The number of faults. The first hour is without faults.
     #[arg(long, default_value_t = 24)]
     hours: u32,
     /// Where the queue is. Both, one after the other, if it is missing.
@@ -351,7 +351,7 @@ impl Day {
         Ok(())
     }
 
-    /// Waits for this, for as long as anything goes on.
+    /// Waits for this condition, as long as there is progress.
     async fn until(
         &mut self,
         what: &str,
@@ -364,7 +364,7 @@ impl Day {
                 (last, since) = (now, Instant::now());
             }
             if since.elapsed() > LIMIT {
-                bail!("nothing goes on for {LIMIT:?}, before {what}");
+                bail!("no progress for {LIMIT:?}, before {what}");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -182,7 +182,7 @@ impl DayLook {
         let mut last = queue.inspect().await?;
         let mut since = Instant::now();
         while last.waiting + last.claimed > 0 {
-            ensure!(since.elapsed() < LIMIT, "nothing goes on: {last:?}");
+            ensure!(since.elapsed() < LIMIT, "no progress: {last:?}");
             sleep(Duration::from_millis(100)).await;
             let now = queue.inspect().await?;
             if now != last {

@@ -1,5 +1,5 @@
-//! A program of ours: takes locks of all kinds in every way, holds them through whatever happens,
-//! writes under them, gives them back in every way, and says all that it is told.
+//! A Lockkeeper program: acquires locks of all kinds in every way, holds them through all faults,
+//! writes under them, releases them in every way, and prints all results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use lockkeeper::{
-    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, Instant, SessionId,
-    State, ZnodePath,
+    AcquireError, Client, ClientBuilder, CreateMode, Election, ErrorCode, HolderState, Instant,
+    SessionId, ZnodePath,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Share, What};
-use lockkeeper_testkit::locks::{Held, Lock, Patience, Sharing};
+use lockkeeper_testkit::locks::{Held, Lock, Sharing, Wait};
 use lockkeeper_testkit::sharing::trees;
 use tokio::time::sleep;
 
@@ -88,11 +88,11 @@ impl Contender {
     }
 }
 
-/// Follows who leads, through whatever happens, until all turns are over.
+/// Observes the leader, through all faults, until all turns are over.
 ///
 /// # Panics
 ///
-/// An older leader is told after a newer one.
+/// An older leader is reported after a newer one.
 async fn observe(election: Election, folder: PathBuf) {
     let mut leaders = loop {
         match election.observe().await {
@@ -175,9 +175,9 @@ impl Worker {
         let patience = Duration::from_millis(self.random.u64(1..5_000));
         let way = self.random.u8(0..5);
         let patience = match way {
-            0 => Patience::None,
-            1 => Patience::Until(patience),
-            _ => Patience::Endless,
+            0 => Wait::Never,
+            1 => Wait::For(patience),
+            _ => Wait::Forever,
         };
         let share = match self.kind {
             ProgramKind::ReadWrite if way > 2 => Share::Reader,
@@ -244,7 +244,7 @@ impl Worker {
                 let (lock, until) = (lock.clone(), self.clocks.shared(deadline));
                 self.say(clock::now(), What::Claimed { lock, token, until });
             }
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 lost = true;
                 let reason = format!("{reason:?}");
                 self.say(clock::now(), What::Lost { lock, token, reason });

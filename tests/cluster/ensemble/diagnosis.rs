@@ -1,7 +1,7 @@
-//! Why nobody gets on: what each server shows of the locks, and which program has what.
+//! The diagnosis of a standstill: what each server shows of the locks, and which program holds what.
 //!
-//! It looks at everything and helps nobody. All that needs no commit comes first: the session that
-//! it looks with is a commit, and so may be what those who wait were waiting for.
+//! It reads everything without changing the state. Reads that do not need a commit come first: creating the session
+//! of the diagnosis is a commit, which may be what the waiters were waiting for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -40,7 +40,7 @@ struct Seen {
     remarks: Vec<String>,
 }
 
-/// Looks into all servers, and says what there is. `sessions` tells whose they are, as far as is known.
+/// Reads all servers, and describes their state. `sessions`: the known owners of sessions.
 pub(super) async fn diagnose(
     servers: &ZooKeeperEnsemble,
     sessions: &BTreeMap<String, BTreeSet<String>>,
@@ -74,7 +74,7 @@ pub(super) async fn compare(servers: &ZooKeeperEnsemble) -> Disagreements {
     look(servers).await.1
 }
 
-/// All nodes in the order of their paths, with who has them and which servers show them, before and after a
+/// All nodes in the order of their paths, with their owners and the servers that show them, before and after a
 /// sync.
 fn nodes(seen: &[Seen], sessions: &BTreeMap<String, BTreeSet<String>>) -> String {
     let mut nodes = BTreeMap::new();

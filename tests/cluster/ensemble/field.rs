@@ -38,7 +38,7 @@ pub(super) const SESSION: Duration = Duration::from_secs(6);
 /// Longer than anything takes that works, also on a machine that has other things to do.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// How long programs of other libraries may take, before somebody helps.
+/// How long programs of other libraries may take before the test intervenes.
 const THEIR_LIMIT: Duration = Duration::from_secs(60);
 
 /// All that runs.
@@ -48,7 +48,7 @@ pub(super) struct Field {
     servers: ZooKeeperEnsemble,
     network: Network,
     pub(super) recorder: Recorder,
-    /// Once somebody was stuck, or something was left.
+    /// Set once a program was stuck, or nodes were left.
     pub(super) diagnosis: Option<String>,
     pub(super) disagreements: Disagreements,
     folder: TempDir,
@@ -186,8 +186,8 @@ impl Field {
         }
     }
 
-    /// Waits until every worker has held once more than before. If that is not so, the history says
-    /// who has not.
+    /// Waits until every worker has held once more than before. Otherwise the history shows
+    /// which worker has not.
     pub(super) async fn everybody_goes_on(&mut self) -> Result<bool> {
         self.settles().await?;
         let before = self.recorder.turns();
@@ -214,8 +214,8 @@ impl Field {
         }
     }
 
-    /// Has everybody give back what he has, and looks for what is left. Ours stay connected until
-    /// then. Before, servers that disagree are told by the nodes of those who wait.
+    /// Makes all programs release what they hold, and checks for remains. Lockkeeper programs stay connected until
+    /// then. Before that, the nodes of waiters show servers that disagree.
     pub(super) async fn end(&mut self) -> Result<()> {
         let disagreements = diagnosis::compare(&self.servers).await;
         disagreements.found.iter().for_each(|what| println!("THE SERVERS DISAGREE: {what}"));
@@ -227,7 +227,7 @@ impl Field {
             let left = match contenders(&self.servers, "/locks/").await {
                 Ok(left) if left.is_empty() => break,
                 Ok(left) => left.join(", "),
-                Err(error) => format!("nobody knows what: {error:#}"),
+                Err(error) => format!("unknown: {error:#}"),
             };
             if start.elapsed() > LIMIT {
                 self.recorder.note("world", What::Left(left));

@@ -2,10 +2,10 @@
 //!
 //! Three Apache ZooKeeper servers and the programs are on hosts of their own (network namespaces
 //! with wall clocks of their own). Programs on this library, on Apache Curator and on kazoo hold
-//! locks of all kinds while a script of faults, which follows from a seed, goes on; those on this
-//! library share data, provide a service and are members of a group as well, as they do in the
-//! simulation. Then all is healed: everybody must get a turn, and nothing may be left. What all of them
-//! were told is checked by the test kit's checker, as in the simulation.
+//! locks of all kinds during a script of faults, which is derived from a seed. Programs on this
+//! library also share data, provide a service and are members of a group, as they do in the
+//! simulation. Then all faults are repaired: every program must get a turn, and no node may be left. The test kit's
+//! checker checks the results of all programs, as in the simulation.
 //!
 //! As a test it runs one seed for three minutes; `LOCKKEEPER_SEED` gives another one.
 //! `cargo xtask ensemble` runs it for as long as wanted.
@@ -103,7 +103,7 @@ impl EnsembleOptions {
 /// What a run says of the promises.
 enum EnsembleOutcome {
     Kept,
-    /// Nothing: not everybody got on, or read what was written, and the servers had different trees.
+    /// Void: some programs made no progress, or did not read what was written, and the servers had different trees.
     Void,
 }
 
@@ -146,7 +146,7 @@ fn verdict(disagreements: &Disagreements) -> String {
 
 async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
     let went_on = go_wrong(field, script(seed, Duration::from_secs(60 * minutes))).await?;
-    // What is left by those who are stuck says nothing more.
+    // Nodes left by stuck programs are no further evidence.
     if went_on {
         field.end().await?;
     }
@@ -159,7 +159,7 @@ async fn go_through(field: &mut Field, seed: u64, minutes: u64) -> Result<()> {
     Ok(checker::check(&history).map_err(Broken)?)
 }
 
-/// Goes through a script; tells whether everybody gets on before and after.
+/// Runs a script. Returns whether all programs make progress before and after.
 async fn go_wrong(field: &mut Field, script: Vec<Step>) -> Result<bool> {
     if !field.everybody_goes_on().await.context("before anything is wrong")? {
         return Ok(false);
@@ -176,7 +176,7 @@ async fn go_wrong(field: &mut Field, script: Vec<Step>) -> Result<bool> {
     field.everybody_goes_on().await.context("after everything is healed")
 }
 
-// ----- who had how many turns, and who believed for too long ----------------------------------
+// ----- the turns of each program, and holds that were believed for too long ---------------------
 
 #[derive(Default)]
 struct Row {
@@ -238,7 +238,7 @@ fn key(who: &str) -> Option<(String, String)> {
 
 // ----- what is kept of a run that broke a promise ---------------------------------------------
 
-/// A file or folder of this seed, beside the test binary, so that `cargo clean` removes it.
+/// A file or folder of this seed, next to the test binary, so that `cargo clean` removes it.
 fn place(seed: u64, kind: &str) -> PathBuf {
     let name = format!("ensemble-{seed}.{kind}");
     env::current_exe().unwrap_or_default().with_file_name(name)
@@ -262,7 +262,7 @@ fn keep_folders(seed: u64, folders: &[(String, &Path)]) -> String {
         }
         fs::create_dir_all(&target)?;
         for (name, folder) in folders {
-            // Some of it a server may remove meanwhile.
+            // A server may remove some of it during the copy.
             let copied =
                 Command::new("cp").arg("-r").arg(folder).arg(target.join(name)).output()?;
             if !copied.status.success() {

@@ -251,7 +251,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Waits for the end of those of other libraries, which have been told; whoever does not end is
+    /// Waits for the end of the programs of other libraries, which got the command to end. Programs that do not end are
     /// killed.
     pub(super) async fn theirs_end(&mut self, limit: Duration) {
         for (process, participant) in self.processes.iter_mut().zip(&PARTICIPANTS) {
@@ -266,7 +266,7 @@ impl Programs {
         }
     }
 
-    /// Waits for the end of ours, which have been told; it must come, and be a good one.
+    /// Waits for the end of Lockkeeper programs, which got the command to end. They must end successfully.
     pub(super) async fn ours_end(&mut self, limit: Duration) {
         for (process, participant) in self.processes.iter_mut().zip(&PARTICIPANTS) {
             let Some(process) = process.as_mut().filter(|_| participant.is_ours()) else {

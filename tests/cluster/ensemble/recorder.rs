@@ -30,7 +30,7 @@ pub(super) struct Recorder {
 #[derive(Default)]
 struct State {
     entries: Vec<Entry>,
-    /// How often each worker has been told that it holds.
+    /// How often each worker was granted a lock.
     turns: BTreeMap<String, usize>,
     fences: BTreeMap<String, Fence>,
     /// Who said that a session is his.
@@ -151,7 +151,7 @@ impl Recorder {
     }
 }
 
-/// `None` at the end, which may come in the middle of a line: somebody was killed.
+/// `None` at the end, which may be in the middle of a line if the program was killed.
 fn whole_line(stream: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
     stream.read_line(&mut line).ok()?;

@@ -13,11 +13,11 @@ use super::programs::PARTICIPANTS;
 pub(super) enum Fault {
     /// Something is wrong with the leader, or with a follower.
     Server(Seat, Harm),
-    /// The leader and a follower are killed: nobody can commit anything.
+    /// The leader and a follower are killed: commits are impossible.
     KillMajority,
     /// Each server is killed and started again, the leader last.
     RollingRestart,
-    /// A follower stops for this long, and is isolated as it goes on.
+    /// A follower stops for this long, and is isolated when it continues.
     PauseAndIsolateFollower(Duration),
     /// A program stops in the middle of whatever it does.
     PauseParticipant(usize),
@@ -97,7 +97,7 @@ fn step(kind: u8, random: &mut fastrand::Rng) -> Step {
     let rest = between(500, 3_000);
     let pause = between(500, 4_000);
     let (brief, any) = (between(500, 5_000), between(500, 12_000));
-    // Sessions expire meanwhile, and others get the locks.
+    // Sessions expire during this time, and other programs get the locks.
     let long = between(11_000, 15_000);
     // What does not end by itself ends after this.
     let moment = Duration::from_millis(100);

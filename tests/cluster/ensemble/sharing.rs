@@ -42,7 +42,7 @@ impl Scene for Stage {
         !self.folder.join(STOP).exists()
     }
 
-    /// The pen has told who it is.
+    /// The pen has reported its name.
     fn note(&self, _: &str, what: What) {
         self.pen.note(clock::now(), &what);
     }
@@ -120,13 +120,13 @@ async fn until_seen(member: impl Future<Output = Option<groups::Stays>>) {
     }
 }
 
-/// Says what there is when all programs have ended.
+/// Describes the state after all programs have ended.
 ///
 /// # Errors
 ///
-/// There is no server.
+/// This sink does not have a server.
 pub(crate) async fn look(servers: &str, folder: &Path) -> Result<()> {
-    let client = Client::connect(servers).await.context("nobody can look")?;
+    let client = Client::connect(servers).await.context("the servers cannot be read")?;
     let stage = Stage::scene(folder, "world", PACE)?;
     values::look_at_the_end(&*stage, &client).await;
     publications::look_at_the_end(&*stage, &client).await;

@@ -1,4 +1,4 @@
-//! Many processes, one lock, one file, and somebody who kills holders: no update may be lost.
+//! Many processes, one lock, one file, and a process that kills holders: no update may be lost.
 //!
 //! Each of fifty workers runs `lockkeeper run` until twenty of its runs have succeeded. Meanwhile
 //! `kill -9` hits runs at random, half of the time the one that holds the lock.
@@ -174,7 +174,7 @@ fn judge(field: &HammerField, succeeded: &[String]) -> Result<()> {
     let passing = field.passing.load(Ordering::SeqCst);
     println!("{updates} updates, {killed} runs killed, {passing} without server or lock in time");
     ensure!(succeeded.len() == WORKERS * UPDATES && updates <= succeeded.len() + killed + passing);
-    ensure!(killed > 0, "nobody was killed: the test shows nothing");
+    ensure!(killed > 0, "no process was killed, so the test is inconclusive");
     ensure!(passing <= WORKERS, "too many runs without a server or a lock");
     Ok(())
 }

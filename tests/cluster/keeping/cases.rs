@@ -1,9 +1,9 @@
 //! Cases side by side.
 //!
-//! Nearly all of a case is waiting, so many run at a time; but only so many, and so long after each
-//! other, that no heartbeat comes late for our own load. Still, on a machine that others use, a
-//! server can stand still for a part of a lease. So what fails runs once more, alone, before it
-//! counts; and again while its server does not answer as a healthy one does.
+//! A case mostly waits, so many cases run concurrently. Their number and the time between their starts are limited, so
+//! that the load of the test does not delay heartbeats. On a shared machine, a
+//! server can still pause for a part of a lease. So a failed case runs again, alone, before it
+//! counts, and once more while its server does not reply like a healthy one.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::{Case, KeepingForm};
 /// cost is heartbeats, which come the more often the shorter a timeout is.
 const LOAD_PER_SECOND: u64 = 75;
 
-/// Up to so many failures run again one by one. More are no accident, and take long.
+/// Up to this many failures run again one by one. More failures are not an accident, and would take long.
 const ONE_BY_ONE: usize = 8;
 
 /// How often a case is begun at most.
@@ -43,7 +43,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct CaseOutcome {
     pub(super) case: Case,
     pub(super) end: End,
-    /// The longest time that an answer of the server took meanwhile.
+    /// The longest time that a reply of the server took during the case.
     pub(super) slowest: Duration,
 }
 

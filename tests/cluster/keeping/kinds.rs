@@ -139,7 +139,7 @@ pub(super) const KINDS: &[KeptKind] = &[
     }),
     library!("Mutex, idle client, try_acquire", it => async {
         it.idle().await;
-        Held::one(mutex(it, &it.client).build()?.try_acquire().await?.context("nobody has it")?)
+        Held::one(mutex(it, &it.client).build()?.try_acquire().await?.context("it is free")?)
     }),
     library!("Mutex, idle client, acquired again", it => again(it, |lock| lock)),
     command!("run", "", Released, it => mutex(it, &it.other).build()?.acquire().await?),
@@ -191,7 +191,7 @@ async fn vanish(scene: &Scene, holder: &Guard) -> Result<()> {
     Ok(())
 }
 
-/// The first entry ends at once, and the second one goes on with its lock.
+/// The first entry ends at once, and the second one keeps the lock.
 async fn entered_again(scene: &Scene) -> Result<Held> {
     let before = mutex(scene, &scene.other).build()?.acquire().await?;
     let (lock, owner) = (ReentrantMutex::new(&scene.client, &scene.path)?, Owner::new("case"));
@@ -225,7 +225,7 @@ async fn upgrade_waits(scene: &Scene) -> Result<Held> {
     Held::one(scene.behind(reader, guard.upgrade()).await?)
 }
 
-/// Waits for one of three locks; those before it are held meanwhile.
+/// Waits for one of three locks, and holds the locks before it.
 async fn several(scene: &Scene, taken: usize) -> Result<Held> {
     let paths = ["a", "b", "c"].map(|name| format!("{}/{name}", scene.path));
     let before = Mutex::new(&scene.other, &paths[taken])?.acquire().await?;

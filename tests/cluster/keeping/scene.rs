@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lockkeeper::{Client, Clock, Guard, Instant, MultiGuard, MutexGuard, State, blocking};
+use lockkeeper::{Client, Clock, Guard, HolderState, Instant, MultiGuard, MutexGuard, blocking};
 
 use super::Case;
 
@@ -69,7 +69,7 @@ impl Scene {
             biased;
             early = &mut acquire => {
                 early.map_err(Into::into)?;
-                bail!("granted while somebody else held it");
+                bail!("granted during another hold");
             }
             left = leave => left?,
         }
@@ -126,7 +126,7 @@ impl Held {
     async fn look(&self, end: Instant, lease: Duration) -> Result<Duration, String> {
         let mut least = lease;
         loop {
-            if let State::Lost(reason) = of!(self, guard => guard.state()) {
+            if let HolderState::Lost(reason) = of!(self, guard => guard.state()) {
                 return Err(reason.to_string());
             }
             let now = Clock.now();

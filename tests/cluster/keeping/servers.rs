@@ -44,7 +44,7 @@ pub(super) async fn start(form: KeepingForm) -> Result<Vec<Arc<KeepingServer>>> 
     let connect = engine.connect_string();
     let mut servers = vec![KeepingServer::of("engine", form, connect, engine).await?];
     if peers::ready("keeping on ZooKeeper", &[Peer::ZooKeeper]) {
-        // A disk that stands still would be no fault of the server's nor of ours.
+        // A stalled disk would be a fault of neither the server nor the library.
         let config = Config::new().tick(form.tick).jvm_argument("-Dzookeeper.forceSync=no");
         let server = config.standalone().await?;
         let connect = server.connect_string();
@@ -92,8 +92,8 @@ impl KeepingServer {
         since.map(|(_, took)| *took).max().unwrap_or(PULSE)
     }
 
-    /// Writes again and again, and notes when an answer came late: a case that fails while the machine
-    /// or the server stands still says nothing about locks.
+    /// Writes repeatedly, and records late replies: a case that fails while the machine
+    /// or the server is stalled shows nothing about locks.
     async fn begin_pulse(&mut self) -> Result<()> {
         let client = self.client(LeaseMode::Quorum).connect(&self.connect).await?;
         let (form, granted) = (self.form, client.session_timeout());

@@ -27,7 +27,7 @@ pub(super) enum HolderKind {
     Jeopardy,
     /// A command that `lockkeeper run` runs.
     Run,
-    /// One that stands still in an outage.
+    /// A holder that pauses during an outage.
     #[value(name = "run, pause")]
     Pause,
 }

@@ -26,7 +26,7 @@ enum Program {
     Curator,
 }
 
-/// How many locks each of them holds, and what it is called in the table.
+/// The programs, with the number of locks that each holds, and its name in the table.
 const PROGRAMS: [(Program, usize, &str); 3] = [
     (Program::Guard, 5, "Lockkeeper: guards"),
     (Program::Run, 5, "Lockkeeper: commands under `run`"),
@@ -37,7 +37,7 @@ const PROGRAMS: [(Program, usize, &str); 3] = [
 #[derive(Clone, Debug)]
 struct Record {
     program: Program,
-    /// How often the holder was told that its connection was lost.
+    /// How often the holder was informed of a lost connection.
     warnings: usize,
     is_lost: bool,
     /// For how long two believed to hold, in seconds.
@@ -46,7 +46,7 @@ struct Record {
 
 /// What became of all of them.
 pub(super) struct Kills {
-    /// How long nobody could write after each kill of a leader. As many followers were killed.
+    /// How long writes were impossible after each kill of a leader. The same number of followers was killed.
     leaders: Vec<Duration>,
     records: Vec<Record>,
 }
@@ -90,8 +90,8 @@ pub(super) async fn run(times: u32) -> Result<Kills> {
     Ok(kills)
 }
 
-/// Kills a server, starts it again, and returns when it has rejoined. Returns for how long nobody
-/// could write.
+/// Kills a server, starts it again, and returns when it has rejoined. Returns how long writes
+/// were impossible.
 async fn kill(stand: &mut Stand, server: usize) -> Result<Duration> {
     let outage = stand.kill(server).await?;
     // It is away for a while, as a machine that starts anew.
@@ -145,7 +145,7 @@ impl Lock {
         let output = self.holder.stdout();
         let said = said(&output);
         let warnings = said.iter().filter(|(_, words)| is_any(words, &["SUSPENDED", "SUSPECT"]));
-        // When the waiter was told that it holds.
+        // When the waiter was granted the lock.
         let next = first_said(&self.waiter.stdout(), "HELD");
         let is_told = said.iter().any(|(_, words)| is_any(words, &["GONE", "LOST"]));
         let overlap = match next {
@@ -160,8 +160,7 @@ impl Lock {
         })
     }
 
-    /// When the holder was told to stop, if it was not told so by the time `next`; when it wrote last, if it is
-    /// a command.
+    /// When the holder had to stop, if that was after the time `next`. For a command, when it wrote last.
     fn believes_until(&self, said: &[(f64, &str)], next: f64) -> Result<f64> {
         if self.program == Program::Run {
             let wrote = writes(&self.ledger)?;
@@ -184,7 +183,7 @@ fn is_any(words: &str, events: &[&str]) -> bool {
 }
 
 impl Kills {
-    /// Curator's figures are what they are; ours must be zero.
+    /// Curator's figures are only reported; Lockkeeper's must be zero.
     pub(super) fn judge(&self) -> Result<()> {
         let ours = self.records.iter().filter(|record| record.program != Program::Curator);
         let broken = ours.filter(|record| record.is_lost || record.overlap > 0.0);

@@ -85,7 +85,7 @@ impl OutageForm {
     fn of(place: Place) -> &'static [Self] {
         match place {
             Place::Engine => &[Self::Stopped, Self::Restarted, Self::Link],
-            // There is no link, and a holder starts the engine again by itself.
+            // This place does not have a link, and a holder restarts the engine by itself.
             Place::Local => &[Self::Stopped],
             Place::Ensemble => &[Self::Stopped, Self::Restarted, Self::Link, Self::Leader],
         }

@@ -17,8 +17,8 @@ use crate::servers::Place;
 /// How often an outage is tried that becomes longer or shorter than wanted.
 const TRIES: u32 = 6;
 
-/// How often holders are started who lose without an outage, or never hold: servers in Java that were just started
-/// answer late.
+/// How often holders that lose the lock without an outage, or never get it, are restarted: newly started Java servers
+/// reply late.
 const STARTS: u32 = 3;
 
 /// A shared outage is not made again for another group if it would be longer by less than such a share.
@@ -27,8 +27,8 @@ const ALIKE: f64 = 0.03;
 /// How long a write takes that an observer makes as soon as it can, before one was measured.
 const USUAL_LAG: Duration = Duration::from_millis(80);
 
-/// The last lease from before an outage has run out, and its holder has been told, so much later
-/// than a session timeout after the outage began.
+/// The last lease from before an outage has run out, and its holder knows it, this long after
+/// a session timeout from the start of the outage.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
 /// A length that is made from the promised one and the session timeout.
@@ -60,8 +60,8 @@ pub(super) struct Sample {
     pub(super) place: Place,
     pub(super) form: OutageForm,
     pub(super) group: Group,
-    /// From before it was made until an observer had a write committed, plus the longest time for
-    /// which the machine itself stood still meanwhile.
+    /// From before the outage was caused until an observer's write was committed, plus the longest pause of
+    /// the machine itself during that time.
     pub(super) outage: Duration,
     /// Whether the machine had too much other work for anyone to be judged.
     pub(super) is_busy: bool,
@@ -213,8 +213,8 @@ impl Findings {
         }
     }
 
-    /// Every outage that is shorter than promised has ended nothing, there were such outages, and whoever
-    /// chooses nothing gets enough for the usual outage.
+    /// No outage shorter than promised has ended a hold, there were such outages, and the defaults
+    /// are enough for the usual outage.
     pub(super) fn judge(&self) -> Result<()> {
         let broken = self.samples.iter().filter(|sample| sample.breaks_the_promise());
         let problems = broken.map(report::line).chain(self.failures.iter().cloned());
@@ -241,8 +241,8 @@ struct Crowds {
     stand: Stand,
     groups: Vec<Group>,
     outages: u32,
-    /// For each form and group, how long it took at last from the end of the fault to a committed
-    /// write. What concerns all groups is noted for the first one.
+    /// For each form and group, the last duration from the end of the fault to a committed
+    /// write. For forms that concern all groups, it is stored for the first one.
     lags: BTreeMap<(OutageForm, usize), Duration>,
 }
 
@@ -286,8 +286,8 @@ impl Crowds {
 
         let stalls = Stalls::watch();
         let start = clock::now();
-        // Where servers are back, but do not commit writes yet, the outage goes on. No more than half of
-        // it is left to that: a start that was slow once says little of the next one.
+        // While servers are back but do not commit writes yet, the outage continues. At most half of
+        // it is planned for that: one slow start says little about the next one.
         let lengths = lengths.iter().enumerate().map(|(index, length)| {
             let lag = self.lags.get(&(form, index)).copied().unwrap_or(USUAL_LAG);
             *length - lag.min(*length / 2)
@@ -298,8 +298,8 @@ impl Crowds {
             self.lags.insert((form, index), outage.lag);
         }
         let stall = stalls.longest();
-        // Not a wait for something: whoever is there after this has proven its lease anew.
-        // Whoever rides it out knows how it ended when it is back.
+        // A fixed time: holders that remain after it have proven their leases again.
+        // A holder in jeopardy knows the result when the servers are back.
         let end = (start + longest).max(clock::now() + longest / 8) + AFTERMATH;
         tokio::time::sleep(end.saturating_sub(clock::now())).await;
 

@@ -1,8 +1,8 @@
 //! Two for each lock, through outages of every length: the first one rides it out, the second one waits.
 //!
-//! Where the session of the first one lived, it goes on with the same token, and the second one still
-//! waits. Where not, it is lost because its session is, and never before the second one is granted the
-//! lock does it write again. Both write to one file, where no write follows one with a newer token.
+//! If the session of the first one survived, it continues with the same token, and the second one still
+//! waits. Otherwise it has lost the lock with its session, and does not write
+//! after the second one is granted the lock. Both write to one file, in which no write follows one with a newer token.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -26,7 +26,7 @@ use super::{OutageForm, is_ready, side_by_side};
 use crate::programs::{first_said, said, say};
 use crate::servers::{LIMIT, Place};
 
-/// The session timeout of those who ride out an outage.
+/// The session timeout of the holders that survive an outage.
 const SESSION: Duration = Duration::from_secs(6);
 
 /// The lengths of outages, in hundredths of it.
@@ -61,7 +61,7 @@ pub(crate) async fn short() -> Result<()> {
     judge_all(&run(&all::<Place>()).await?)
 }
 
-/// Makes all outages of these places, one place beside the other.
+/// Causes all outages of these places, with all places in parallel.
 pub(super) async fn run(places: &[Place]) -> Result<Vec<RivalsOutcome>> {
     let wanted = [Place::Engine, Place::Ensemble].into_iter().filter(|one| places.contains(one));
     let found = side_by_side(wanted.map(run_at)).await.into_iter();
@@ -69,7 +69,7 @@ pub(super) async fn run(places: &[Place]) -> Result<Vec<RivalsOutcome>> {
 }
 
 async fn run_at(place: Place) -> Result<Vec<RivalsOutcome>> {
-    // The last host is for all who wait.
+    // The last host is for all waiters.
     let mut stand = Stand::start(place, HUNDREDTHS.len() * 2 + 1).await?;
     let mut outcomes = Vec::new();
     for &form in OutageForm::of(place).iter().filter(|form| **form != OutageForm::Restarted) {
@@ -145,12 +145,12 @@ fn line(outcome: &RivalsOutcome) -> String {
         name(*form),
         name(*kind),
         outage.as_secs_f64(),
-        if *goes_on { "goes on, with the same token" } else { "is lost, with its session" },
+        if *goes_on { "continues, with the same token" } else { "is lost, with its session" },
         problem.as_deref().unwrap_or_default(),
     )
 }
 
-/// What became of those who rode out an outage with somebody behind them, in Markdown.
+/// The outcomes of holders in an outage with a waiter behind them, in Markdown.
 pub(super) fn table(outcomes: &[RivalsOutcome]) -> String {
     let mut text = String::from(
         "| servers | outage | first | length | went on | stale writes, or two at a time |\n\
@@ -184,7 +184,7 @@ impl Pair {
     async fn begin(stand: &Stand, kind: HolderKind, lock: &str, host: usize) -> Result<Self> {
         let (path, name) = (format!("/{lock}"), lock.replace('/', "-"));
         let ledger = stand.folder.path().join(format!("{name}.ledger"));
-        let at = ledger.to_str().context("a path that is no text")?;
+        let at = ledger.to_str().context("a path that is not UTF-8")?;
         let (site, own) = (stand.site(host), format!("{name}-first"));
         let mut first = match kind {
             // Which names a lock without the slash.
@@ -219,7 +219,7 @@ impl Pair {
             }
             let (first, second) = (&self.first, &self.second);
             let tails = || format!("{}\n{}", first.tail(), second.tail());
-            ensure!(clock::now() < end + LIMIT, "none of the two goes on: {}", tails());
+            ensure!(clock::now() < end + LIMIT, "neither of the two continues: {}", tails());
             tokio::time::sleep(POLL).await;
         };
 
@@ -227,7 +227,7 @@ impl Pair {
         judge(&writes(&self.ledger)?, granted, goes_on)?;
         match must {
             Some(true) if !goes_on => bail!("BROKEN: it is lost although the session lived"),
-            Some(false) if goes_on => bail!("BROKEN: it goes on although the session is over"),
+            Some(false) if goes_on => bail!("BROKEN: it continues although the session is over"),
             _ => Ok(goes_on),
         }
     }
@@ -262,7 +262,7 @@ fn judge(wrote: &[(f64, u128)], granted: Option<f64>, goes_on: bool) -> Result<(
             ensure!(late < 0.0, "BROKEN: it wrote {late:.3} s after the next one had the lock");
             ensure!(last > first, "BROKEN: token {last} after {first}");
         }
-        _ => bail!("BROKEN: two hold: {granted:?}, and the first one goes on: {goes_on}"),
+        _ => bail!("BROKEN: two hold: {granted:?}, and the first one continues: {goes_on}"),
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::OutageForm;
 use crate::programs::Site;
 use crate::servers::{Place, Servers};
 
-/// Servers, and hosts for those who use them.
+/// Servers, and hosts for their users.
 pub(super) struct Stand {
     // Before the network that they are on.
     pub(super) servers: Servers,
@@ -113,7 +113,7 @@ impl Stand {
     }
 }
 
-// ----- for how long this machine itself stood still, which is an outage that nobody has made --
+// ----- pauses of this machine itself, which are outages that the test has not caused ----------
 
 /// How often the machine is looked at.
 const LOOK: Duration = Duration::from_millis(5);

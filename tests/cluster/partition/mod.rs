@@ -1,10 +1,10 @@
-//! What exact leases are worth: the server of a lock's holder leaves the others, but goes on
-//! serving the holder, and the lock is given to somebody else.
+//! The value of exact leases: the server of a lock's holder is cut off from the others, but still
+//! serves the holder, and the lock is granted to another client.
 //!
 //! Three real ZooKeeper servers and all clients are on hosts of their own (network namespaces).
 //! A holds the lock through a server that is then cut off; B waits for it through the others. The
-//! *overlap* is the time for which A was not told to stop although B had been told to go on.
-//! Ours must be zero, always.
+//! *overlap* is the time in which A had not yet learned of the loss although B had been granted the lock.
+//! Lockkeeper's must always be zero.
 //!
 //! As a test, each form runs once, with our library only. The long form has Apache Curator and kazoo beside
 //! ours, and Curator's `LeaderLatch` beside our `Election`, and writes `docs/guarantees/partition.md`.
@@ -57,7 +57,7 @@ enum CutForm {
     /// A's follower is cut off from the other two servers.
     Follower,
     /// A's leader is cut off from its followers, which notice at once and elect another. The old
-    /// leader does not know and goes on serving.
+    /// leader does not know this and continues to serve.
     Leader,
     /// A's follower is paused for some seconds, and cut off as it resumes.
     Paused,
@@ -198,9 +198,9 @@ impl Library {
 /// What one library's A and B said. Times are seconds since the fault began.
 struct Belief {
     library: Library,
-    /// When A was told, or decided, not to go on.
+    /// When A learned, or decided, that it must stop.
     a_ended: f64,
-    /// When B was told that it holds.
+    /// When B was granted the lock.
     b_held: f64,
     /// Whether A's library still said "held" when asked at the end of the run.
     a_still_says_held: bool,
@@ -255,7 +255,7 @@ impl PartitionOptions {
     }
 }
 
-/// The peers' figures are what they are; ours must be zero.
+/// The peers' figures are only reported; Lockkeeper's must be zero.
 fn judge(run: &CutRun) -> Result<()> {
     for belief in run.beliefs.iter().filter(|belief| Library::OURS.contains(&belief.library)) {
         let (form, seed, overlap) = (name(run.form), run.seed, belief.overlap());

@@ -73,8 +73,8 @@ async fn the_page_on_growing_is_true_while_programs_take_locks() -> Result<()> {
     Ok(())
 }
 
-/// What the test above finds if nobody waits until the old servers are drained, and the new ones are
-/// behind: that it can fail.
+/// Shows that the test above can fail: the move does not wait until the old servers are drained, and the new ones lag
+/// behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_careless_move_is_found() -> Result<()> {
     if !peers::ready("command: growing", &[Peer::Kazoo]) {
@@ -110,14 +110,14 @@ fn ends_service(step: &Step) -> bool {
 struct Reader {
     home: Home,
     ensemble: ZooKeeperEnsemble,
-    /// The addresses of the page, and what they are here.
+    /// The addresses of the page, and their values here.
     names: Vec<(String, String)>,
     /// The port for clients of each member while it is drained.
     hidden: [u16; 3],
     engine: Option<Process>,
     /// What the commands have from `export`.
     environment: Vec<(String, String)>,
-    /// Ports that somebody knows and nobody serves: that no other program gets them.
+    /// Ports that are known but not served, reserved so that no other program gets them.
     closed: BTreeMap<String, TcpListener>,
 }
 
@@ -283,7 +283,7 @@ impl Reader {
         self.close(&self.old())
     }
 
-    /// Keeps these addresses, which nobody serves any more, from others.
+    /// Reserves these addresses, which are no longer served.
     fn close(&mut self, addresses: &str) -> Result<()> {
         for address in addresses.split(',') {
             if self.closed.contains_key(address) {
@@ -301,7 +301,7 @@ impl Reader {
         let options = format!("--connect {servers} --digest {SUPER} export {APP}");
         let ended = self.home.ends(&options)?;
         ensure!(ended.code == Some(0), "{ended:?}");
-        // The first and the last line are about the whole, and siblings have no order.
+        // The first and the last line are about the whole file, and siblings are not ordered.
         let nodes = ended.stdout.lines().filter(|line| line.contains("\"path\""));
         let mut nodes: Vec<_> = nodes.map(str::to_owned).collect();
         nodes.sort_unstable();

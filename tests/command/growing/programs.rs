@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use lockkeeper::{
-    AcquireError, Client, FencingToken, Guard, Mutex, MutexGuard, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, State,
+    AcquireError, Client, FencingToken, Guard, HolderState, Mutex, MutexGuard, RwLock,
+    RwLockReadGuard, RwLockWriteGuard,
 };
 use lockkeeper_testkit::clock::{self, LeaseClock};
 use lockkeeper_testkit::history::{Entry, History, Share, What};
@@ -26,10 +26,10 @@ pub(super) const TICK: &str = "500ms";
 const SERVER_TICK: Duration = Duration::from_millis(500);
 const SESSION: Duration = Duration::from_secs(3);
 
-/// After so long a wait, who waits looks where the servers are.
+/// After this wait, a waiter reads the addresses of the servers again.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// Between two attempts where there is no server.
+/// The pause between two attempts without a server.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// How often a holder looks at its deadline.
@@ -202,8 +202,8 @@ async fn reported(name: &str, program: impl Future<Output = Result<()>>) -> Resu
     program.await.inspect_err(|error| eprintln!("{name}: {error:?}"))
 }
 
-/// From holder to holder, on all services: who gets one of the mutexes has a larger token than
-/// everyone who had it before.
+/// From holder to holder, on all services: each holder of a mutex has a larger token than
+/// all earlier holders.
 pub(super) fn tokens_grow(history: &History) -> Result<(), String> {
     for wanted in MUTEXES {
         let mut highest: Option<(u128, &Entry)> = None;
@@ -327,7 +327,7 @@ async fn commands(scene: Arc<Scene>, name: &'static str, command: Command) -> Re
         match status.code() {
             Some(0) => {}
             Some(LOST) => scene.say(name, What::Note(HAS_LOST.to_owned())),
-            // Somebody has it, or there is no server.
+            // The lock is held, or no server is reachable.
             Some(1 | 75) => scene.say(name, What::Note(format!("no turn: {status}"))),
             _ => bail!("{status}: {}", process.tail()),
         }
@@ -382,7 +382,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Until it is told other servers.
+    /// Until it gets other addresses.
     async fn takes_turns(&self, client: &Client, servers: &str) -> Result<()> {
         while !self.scene.is_over() && self.scene.servers()? == servers {
             match self.acquire(client).await {
@@ -424,7 +424,7 @@ impl Contender {
                 let until = self.scene.leases.shared(until).saturating_sub(self.scene.start);
                 self.say(What::Claimed { lock: lock.clone(), token, until });
             }
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 let reason = format!("{reason:?}");
                 self.say(What::Lost { lock: lock.clone(), token, reason });
                 self.note(HAS_LOST);

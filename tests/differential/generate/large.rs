@@ -61,7 +61,7 @@ impl Generator {
         ]
     }
 
-    /// A node outside of the eras, where no quota and no list is in the way.
+    /// A node outside of the eras, which is not limited by a quota or a list.
     fn large_node(&self) -> String {
         format!("/{}", self.steps)
     }

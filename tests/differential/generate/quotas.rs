@@ -1,8 +1,8 @@
 //! Quotas on the nodes that the random steps work on, in every third era.
 //!
-//! A server compares a quota with what is in its tree, not with what is on its way there. So in these
-//! eras requests come one by one: how a pipeline of them ends depends on how fast ZooKeeper's stages
-//! are. What is written as a limit can be read as one; stats are written by the server alone.
+//! A server compares a quota with its tree, and not with requests that are still in flight. So in these
+//! eras requests are sent one by one: the result of a pipeline depends on the speed of ZooKeeper's stages.
+//! Written limits are valid limits; only the server writes stats.
 
 use bytes::Bytes;
 use lockkeeper_wire::{CreateMode, CreateRequest, PathWatchRequest, Request, SetDataRequest};

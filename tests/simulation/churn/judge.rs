@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lockkeeper::{Assignment, State};
+use lockkeeper::{Assignment, HolderState};
 use tokio::time::Instant;
 
 use crate::machine::{Machine, true_time};
@@ -37,7 +37,7 @@ struct JudgeState {
 struct LastLease {
     who: usize,
     token: u128,
-    /// The latest true time until which its holder was told that it has the item.
+    /// The latest true time until which its holder may rely on the item.
     until: Duration,
     is_given_back: bool,
 }
@@ -63,7 +63,7 @@ impl Judge {
         self.state.borrow_mut().may_lose[who] = may_lose;
     }
 
-    /// A program was told of an error.
+    /// A program got an error.
     pub(super) fn refused(&self, who: usize, error: String) {
         let state = &mut *self.state.borrow_mut();
         if !state.may_lose[who] {
@@ -110,7 +110,7 @@ impl Judge {
         let mut given_back = Vec::new();
         for (item, assignment) in std::mem::take(&mut state.held[who]) {
             match assignment.state() {
-                State::Lost(reason) => {
+                HolderState::Lost(reason) => {
                     if !state.may_lose[who] {
                         state.wrong(now, format!("program {who} has lost {item}: {reason:?}"));
                     }
@@ -156,7 +156,7 @@ impl Judge {
         owners
     }
 
-    /// Notes until when a program is told that it has what it has, or this item.
+    /// Records until when a program may rely on its items, or on this item.
     fn ask(&self, state: &mut JudgeState, who: usize, item: Option<&str>) {
         let clock = self.machines[who].clock;
         let asked =
@@ -164,7 +164,7 @@ impl Judge {
         for (item, assignment) in asked {
             // Asked for first: what it says must be true although time has passed since.
             let deadline = assignment.deadline();
-            let is_lost = matches!(assignment.state(), State::Lost(_));
+            let is_lost = matches!(assignment.state(), HolderState::Lost(_));
             let token = assignment.token().to_u128();
             let lease = state.leases.get_mut(item).filter(|lease| lease.token == token);
             if let (Some(deadline), Some(lease), false) = (deadline, lease, is_lost) {
@@ -189,7 +189,8 @@ fn is_moving(assignment: &Assignment) -> bool {
     matches!(moving.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
 }
 
-/// Which member each item belongs to, as `docs/rendezvous.md` says for members of equal weight. `members`: who has each name.
+/// The member that each item belongs to, as `docs/rendezvous.md` defines for members of equal weight. `members`: the
+/// member of each name.
 pub(super) fn owners_by_hash(
     members: &BTreeMap<String, usize>,
     items: impl Iterator<Item = String>,

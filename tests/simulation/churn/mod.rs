@@ -4,8 +4,8 @@
 //! an item moves if its owner by the hash differs, and else it keeps its token. At no moment do two programs believe
 //! that they hold one item, and the tokens of an item grow.
 //!
-//! A program leaves in one of four ways: it says so, it drops its member, it dies, or it is cut off until its session is over,
-//! and then joins again by itself.
+//! A program leaves in one of four ways: it leaves, it drops its member, it dies, or it is cut off until its
+//! session is over, and then joins again by itself.
 
 mod judge;
 mod program;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use lockkeeper::{Client, LeaseMode, Partitions, ZnodePath};
 use lockkeeper_client::runtime::Runtime;
-use lockkeeper_testkit::gate::{Gate, Mortal};
+use lockkeeper_testkit::gate::{Gate, GatedRuntime};
 use lockkeeper_tree::Config;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(500);
 const SESSION: Duration = Duration::from_secs(4);
 const LAG: Lag = Lag { usual: Duration::from_millis(5), longest: Duration::from_millis(20) };
 
-/// Between two looks at who owns what.
+/// The time between two checks of the owners.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// What a run has seen.
@@ -213,7 +213,7 @@ impl Churn {
     async fn connect(&self, who: usize) -> Life {
         let gate = Arc::<Gate>::default();
         let host = Arc::clone(&self.machines[who]) as Arc<dyn Runtime>;
-        let mortal = Arc::new(Mortal { host, gate: Arc::clone(&gate) });
+        let mortal = Arc::new(GatedRuntime { host, gate: Arc::clone(&gate) });
         let builder = Client::builder().session_timeout(SESSION).server_tick(TICK);
         let builder = builder.lease(LeaseMode::Quorum).runtime(mortal);
         let client = builder.connect("simulated:1").await.expect("nothing is wrong");

@@ -15,7 +15,7 @@ const GLANCE: Duration = Duration::from_millis(200);
 /// How a program leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Leaving {
-    /// It says so, and waits until all is given back.
+    /// It leaves, and waits until all items are released.
     Leaves,
     /// It drops its member.
     Drops,
@@ -39,7 +39,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Has what the member gets, and gives back what moves, until it is told how to leave.
+    /// Holds the items of the member, and releases items that move, until it gets a command to leave.
     pub(super) async fn work(
         mut self,
         member: PartitionMember,

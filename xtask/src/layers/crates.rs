@@ -1,26 +1,26 @@
-//! Crates depend on each other only in the direction of the picture in `ARCHITECTURE.md`, and the
-//! pure ones on hardly anything else.
+//! Crates may depend on each other only in the direction shown in `ARCHITECTURE.md`, and pure crates on
+//! hardly anything else.
 
 use std::collections::BTreeSet;
 
 use cargo_metadata::{DependencyKind, Metadata};
 
-/// What one crate may depend on.
+/// The allowed dependencies of a crate.
 struct Layer {
     name: &'static str,
     inside: Inside,
     outside: Outside,
 }
 
-/// The packages of this workspace that a layer may build on.
+/// The packages of this workspace that a crate may depend on.
 enum Inside {
     Only(&'static [&'static str]),
     AnyBut(&'static [&'static str]),
 }
 
-/// The packages from elsewhere that a layer may build on.
+/// The external packages that a crate may depend on.
 enum Outside {
-    /// A pure crate: no I/O, clock or randomness can come in through anything on this list.
+    /// A pure crate: none of these packages has I/O, a clock or randomness.
     Pure(&'static [&'static str]),
     Any,
 }
@@ -44,7 +44,7 @@ const XTASK: &str = "xtask";
 const LAYERS: &[Layer] = &[
     pure(WIRE, &[], &["bytes", "thiserror", "serde"]),
     pure(SESSION, &[WIRE], &["bytes", "thiserror"]),
-    // Of `foldhash` only the states whose seed is given: see the tree's `hash`.
+    // Of `foldhash`, only states with an explicit seed: see the tree's `hash`.
     pure(
         TREE,
         &[WIRE],
@@ -62,8 +62,7 @@ const LAYERS: &[Layer] = &[
     ),
     layer(CLIENT, &[SESSION, WIRE]),
     layer(ENGINE, &[TREE, WIRE]),
-    // These see `wire` and `session` only as far as `client` shows them. What is held stands on nothing that is
-    // shared.
+    // These use `wire` and `session` only through `client`. Locks do not depend on recipes.
     layer(LOCKS, &[CLIENT]),
     layer(RECIPES, &[LOCKS, CLIENT]),
     layer(LOCKKEEPER, &[RECIPES, LOCKS, CLIENT]),
@@ -92,7 +91,7 @@ const fn layer(name: &'static str, inside: &'static [&'static str]) -> Layer {
     Layer { name, inside: Inside::Only(inside), outside: Outside::Any }
 }
 
-/// One dependency as a manifest declares it.
+/// A dependency as declared in a manifest.
 #[derive(Debug)]
 struct Edge {
     from: String,
@@ -102,13 +101,13 @@ struct Edge {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Needed to build the crate itself (build scripts included).
+    /// Needed to build the crate itself, including build scripts.
     Build,
-    /// Needed by its tests only.
+    /// Needed only by its tests.
     Dev,
 }
 
-/// One line for each dependency that points the wrong way.
+/// One line for each dependency in the wrong direction.
 pub(super) fn check(metadata: &Metadata) -> Vec<String> {
     let packages: BTreeSet<String> =
         metadata.packages.iter().map(|package| package.name.to_string()).collect();
@@ -133,7 +132,7 @@ fn offences(packages: &BTreeSet<String>, edges: &[Edge]) -> Vec<String> {
     let mut offences: Vec<String> = packages
         .iter()
         .filter(|package| find(package).is_none())
-        .map(|package| format!("{package}: has no place in the picture; give it one"))
+        .map(|package| format!("{package}: add it to the layers in xtask/src/layers"))
         .collect();
     for edge in edges {
         if let Some(layer) = find(&edge.from)
@@ -179,7 +178,7 @@ fn judge_inside(inside: &Inside, to: &str) -> Result<(), String> {
 fn judge_outside(outside: &Outside, to: &str) -> Result<(), String> {
     match outside {
         Outside::Pure(allowed) if !allowed.contains(&to) => {
-            Err(format!("a pure crate, which may depend on {} only", allowed.join(", ")))
+            Err(format!("a pure crate, which may only depend on {}", allowed.join(", ")))
         }
         _ => Ok(()),
     }
@@ -265,6 +264,6 @@ mod tests {
     fn a_package_without_a_place_is_reported() {
         let packages = BTreeSet::from(["lockkeeper-new".to_owned()]);
         let offences = offences(&packages, &[]);
-        assert_eq!(offences, ["lockkeeper-new: has no place in the picture; give it one"]);
+        assert_eq!(offences, ["lockkeeper-new: add it to the layers in xtask/src/layers"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The layer check: which crate may depend on which, and in what order the modules of each crate
-//! stand on each other.
+//! The layer check: which crate may depend on which, and that the modules of a crate do not depend on each
+//! other in cycles.
 
 mod crates;
 mod modules;
@@ -13,14 +13,14 @@ use crate::cargo::workspace;
 ///
 /// # Errors
 ///
-/// One line for each dependency and each import that points the wrong way.
+/// One line for each dependency and each import in the wrong direction.
 pub(crate) fn run() -> Result<()> {
     let metadata = workspace()?;
     let mut offences = crates::check(&metadata);
     offences.extend(modules::check(&metadata)?);
     if !offences.is_empty() {
         bail!(
-            "{} in the wrong direction (ARCHITECTURE.md has the picture, xtask/src/layers the \
+            "{} in the wrong direction (see ARCHITECTURE.md for the picture, xtask/src/layers for the \
              rules):\n  {}",
             match offences.len() {
                 1 => "a dependency points".to_owned(),

@@ -1,8 +1,8 @@
-//! The modules of one folder stand on each other: none names another one that names it, be it by way
-//! of others. The folder's own file, `lib.rs` or `mod.rs`, counts as one of them.
+//! The modules of a folder must not depend on each other in a cycle, not even through others. The folder's
+//! own file, `lib.rs` or `mod.rs`, counts as one of the modules.
 //!
-//! So everything can be read from the bottom up, and a name is imported from where it lives, never
-//! back through a file that shows it to others.
+//! So a crate can be read from the bottom up, and a name is imported from the module that defines it, never
+//! from a file that re-exports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use cargo_metadata::{Metadata, Package, TargetKind};
 
 use super::paths::{Arrow, Sources};
 
-/// Suites: their files share helpers as they like.
+/// Suites: their files may share helpers in any direction.
 const LEFT_OUT: &[&str] = &["lockkeeper-tests", "lockkeeper-virtual", "lockkeeper-hot-paths"];
 
-/// One line for each arrow that points the wrong way.
+/// One line for each import in the wrong direction.
 pub(super) fn check(metadata: &Metadata) -> Result<Vec<String>> {
     let mut offences = Vec::new();
     for package in &metadata.packages {
@@ -39,12 +39,11 @@ fn check_package(package: &Package) -> Result<Vec<String>> {
     Ok(offences)
 }
 
-/// A room of a folder, and what it names of the others there, with the arrows that do. The file of
-/// the folder itself, `lib.rs` or `mod.rs`, is a room as well.
+/// A module of a folder, the modules that it uses there, and the imports. The folder's own file, `lib.rs` or
+/// `mod.rs`, counts as a module.
 type Rooms<'a> = BTreeMap<usize, BTreeMap<usize, Vec<&'a Arrow>>>;
 
-/// One line for each arrow to remove, or to turn, before no circle is left among the rooms of one
-/// folder.
+/// One line for each import to remove or to reverse, until the modules of each folder are free of cycles.
 fn judge(sources: &Sources) -> Vec<String> {
     let mut folders: BTreeMap<usize, Rooms<'_>> = BTreeMap::new();
     for arrow in &sources.arrows {
@@ -60,7 +59,7 @@ fn judge(sources: &Sources) -> Vec<String> {
             let arrows = rooms.get_mut(&from).and_then(|targets| targets.remove(&to));
             let why = match to == folder {
                 true => "which is above it: import it from where it lives".to_owned(),
-                false => format!("which stands on `{}`", sources.path(from)),
+                false => format!("which depends on `{}`", sources.path(from)),
             };
             for arrow in arrows.unwrap_or_default() {
                 let (at, to) = (place(sources, arrow), sources.path(arrow.to));
@@ -71,7 +70,7 @@ fn judge(sources: &Sources) -> Vec<String> {
     offences
 }
 
-/// The folder in which an arrow's ends are in two different rooms, and these.
+/// The folder in which the ends of an import are in two different modules, and these modules.
 fn ends(sources: &Sources, arrow: &Arrow) -> Option<(usize, usize, usize)> {
     let mut from: Vec<usize> = sources.ancestry(arrow.from).collect();
     let mut to: Vec<usize> = sources.ancestry(arrow.to).collect();
@@ -84,7 +83,7 @@ fn ends(sources: &Sources, arrow: &Arrow) -> Option<(usize, usize, usize)> {
     Some((folder, *from.last().unwrap_or(&folder), *to.last().unwrap_or(&folder)))
 }
 
-/// Two rooms in a circle whose arrows are to go: those to the folder's own file first, and then the
+/// Two modules in a cycle whose imports should be removed: imports from the folder's own file first, then the
 /// fewest.
 fn one_too_many(folder: usize, rooms: &Rooms<'_>) -> Option<(usize, usize)> {
     let mut pairs: Vec<(bool, usize, usize, usize)> = Vec::new();
@@ -124,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// What is wrong with a crate of these files, without the places.
+    /// The findings for a crate with these files, without the positions.
     fn judged(files: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -155,7 +154,7 @@ mod tests {
             ("low.rs", "pub struct Low;"),
             ("high.rs", "use crate::Low;"),
         ]);
-        assert_eq!(offences, Vec::<String>::new(), "nobody stands on `high`");
+        assert_eq!(offences, Vec::<String>::new(), "no module depends on `high`");
 
         let offences = judged(&[
             ("lib.rs", "mod low; mod high; pub use {low::Low, high::High};"),
@@ -177,6 +176,6 @@ mod tests {
             ("b/inner.rs", "fn f() { crate::c::go(); crate::c::stop() }"),
             ("c.rs", "use crate::a::A;"),
         ]);
-        assert_eq!(offences, ["names `A` of `a`, which stands on `c`"]);
+        assert_eq!(offences, ["names `A` of `a`, which depends on `c`"]);
     }
 }

@@ -1,7 +1,7 @@
-//! The modules of a crate, and the paths by which they name each other, read from the sources.
+//! The modules of a crate, and the paths with which they refer to each other, read from the sources.
 //!
-//! Reads tokens and not syntax, so that paths within macros count too. What is compiled for tests
-//! only is left out.
+//! Works on tokens instead of syntax trees, so that paths within macros count too. Code that is compiled only
+//! for tests is left out.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A module of a crate, numbered; the crate's root is number 0.
+/// A module of a crate, numbered; the crate root is number 0.
 pub(crate) struct Module {
     pub(super) name: String,
     pub(super) parent: Option<usize>,
     pub(crate) file: PathBuf,
 }
 
-/// A path from one module to another, as it is written in the first one.
+/// A path from one module to another, as written in the first one.
 #[derive(Debug)]
 pub(super) struct Arrow {
     pub(super) from: usize,
     pub(super) to: usize,
-    /// What is named there; empty for the module itself.
+    /// The name behind the module; empty for the module itself.
     pub(super) item: String,
     pub(super) line: usize,
 }
 
-/// A crate as its sources tell it.
+/// A crate, as read from its sources.
 #[derive(Default)]
 pub(crate) struct Sources {
     pub(crate) modules: Vec<Module>,
     pub(super) arrows: Vec<Arrow>,
 }
 
-/// A path that was found in a module, before anybody knows where it leads.
+/// A path in a module before its target is known.
 struct Mention {
     from: usize,
     segments: Vec<String>,
@@ -41,7 +41,7 @@ struct Mention {
 }
 
 impl Sources {
-    /// Reads the crate whose root is this file.
+    /// Reads the crate with this root file.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let folder = root.parent().unwrap_or(Path::new("."));
         let mut sources = Self::default();
@@ -49,13 +49,13 @@ impl Sources {
 
         let crate_root = sources.add("crate", None, root.to_owned());
         sources.read_file(crate_root, folder, &mut mentions)?;
-        // Where a path leads is known only when all modules are.
+        // The targets of paths can only be resolved when all modules are known.
         sources.arrows = mentions.iter().filter_map(|mention| sources.resolve(mention)).collect();
 
         Ok(sources)
     }
 
-    /// The module's path from the root of its crate, such as `guard::state`.
+    /// The module's path from the crate root, such as `guard::state`.
     pub(super) fn path(&self, module: usize) -> String {
         let mut names: Vec<&str> =
             self.ancestry(module).map(|module| self.modules[module].name.as_str()).collect();
@@ -66,7 +66,7 @@ impl Sources {
         names.join("::")
     }
 
-    /// The module, the one that it is in, and so on up to the root.
+    /// The module, its parent, and so on up to the root.
     pub(super) fn ancestry(&self, module: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(module), |&module| self.modules[module].parent)
     }
@@ -82,7 +82,7 @@ impl Sources {
         })
     }
 
-    /// Reads a module's file; the files of its children are below `folder`.
+    /// Reads a module's file. The files of its children are below `folder`.
     fn read_file(
         &mut self,
         module: usize,
@@ -106,7 +106,7 @@ impl Sources {
             let line = token.span().start().line;
             let mut mention = |segments| mentions.push(Mention { from: module, segments, line });
 
-            // Each arm says where what it has read ends.
+            // Each arm returns the position after the tokens that it has read.
             at = match (token, tokens.get(at + 1)) {
                 (sign, _) if is_sign(sign, '#') && is_test_only(&tokens[at..]) => {
                     after_item(&tokens, at + 2)
@@ -139,7 +139,7 @@ impl Sources {
         Ok(())
     }
 
-    /// A `mod` item: its body is a group, or else a file.
+    /// A `mod` item, with its body in a group or a file.
     fn read_module(
         &mut self,
         parent: usize,
@@ -162,7 +162,7 @@ impl Sources {
         self.read_file(module, &inside, mentions)
     }
 
-    /// Where a path leads, if that is another module of this crate.
+    /// The target of a path, if it is another module of this crate.
     fn resolve(&self, mention: &Mention) -> Option<Arrow> {
         let mut segments = mention.segments.iter().map(String::as_str).peekable();
         let first = segments.next()?;
@@ -194,14 +194,14 @@ pub(crate) fn tokens_of(file: &Path) -> Result<TokenStream> {
     text.parse().map_err(|e| anyhow!("cannot parse {}: {e}", file.display()))
 }
 
-/// Whether an attribute that begins here is `#[cfg(test)]`, or asks for tests among others.
+/// Whether an attribute at this position is `#[cfg(test)]`, or a combination that requires tests.
 pub(crate) fn is_test_only(tokens: &[TokenTree]) -> bool {
     let Some(TokenTree::Group(attribute)) = tokens.get(1) else { return false };
     let text: String = attribute.stream().to_string().split_whitespace().collect();
     text == "cfg(test)" || text.starts_with("cfg(all(test,")
 }
 
-/// The place after the item that begins here: after its body or its semicolon.
+/// The position after the item at `from`: after its body or its semicolon.
 pub(crate) fn after_item(tokens: &[TokenTree], from: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -225,12 +225,12 @@ fn is_double_colon(tokens: &[TokenTree], at: usize) -> bool {
     is_colon(at) && is_colon(at + 1)
 }
 
-/// Whether what stands here goes on with a path, or is `$crate`, which another crate may expand.
+/// Whether the token at this position continues a path, or is `$crate`, which another crate may expand.
 fn is_path_tail(tokens: &[TokenTree], at: usize) -> bool {
     (at >= 2 && is_double_colon(tokens, at - 2)) || (at >= 1 && is_sign(&tokens[at - 1], '$'))
 }
 
-/// The names of the path that begins here.
+/// The names of the path at this position.
 fn path_at(tokens: &[TokenTree], at: usize) -> Vec<String> {
     let mut segments = Vec::new();
     let mut next = at;
@@ -244,7 +244,7 @@ fn path_at(tokens: &[TokenTree], at: usize) -> Vec<String> {
     segments
 }
 
-/// The paths of a `use` item, without the word itself and its semicolon.
+/// The paths of a `use` item, without the keyword and the semicolon.
 fn use_tree(tokens: &[TokenTree]) -> Vec<Vec<String>> {
     let prefix = path_at(tokens, 0);
     let after = if prefix.is_empty() { 0 } else { 3 * prefix.len() - 1 };

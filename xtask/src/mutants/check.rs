@@ -1,4 +1,4 @@
-//! The checks that are to catch a bug, and how one shows in what they print.
+//! The checks that detect bugs, and how to recognise a detected bug in their output.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::mutants::patch::Check;
 use crate::proof::PROFILE;
 use crate::steps::text;
 
-/// Cargo in the copy of the sources, with a folder for what it builds.
+/// Cargo in the copy of the sources, with its own target folder.
 pub(super) struct Checks {
     tree: PathBuf,
     target: PathBuf,
@@ -22,7 +22,7 @@ impl Checks {
         Self { tree, target }
     }
 
-    /// Type-checks what a patch touches.
+    /// Type-checks the packages that a patch affects.
     pub(super) fn compile(&self, touched: &BTreeSet<String>) -> Result<()> {
         for arguments in touched {
             built(self.cargo(&["check", "--quiet"]).args(arguments.split(' ')))?;
@@ -30,12 +30,12 @@ impl Checks {
         Ok(())
     }
 
-    /// Builds a check. What does not compile is not caught.
+    /// Builds a check. A compile error does not count as detection.
     pub(super) fn build(&self, check: &Check) -> Result<()> {
         built(self.test(check).arg("--no-run"))
     }
 
-    /// How the present sources fail it; `None` if they do not.
+    /// The symptom if the check fails with the current sources; `None` if it passes.
     pub(super) fn run(&self, check: &Check) -> Result<Option<String>> {
         let mut run = self.test(check);
         run.arg("--").args(&check.arguments);
@@ -62,7 +62,8 @@ impl Checks {
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
-        // As the simulation is exactly repeatable, and the same for all, so that tokio is built once.
+        // Like the simulation, which must be exactly repeatable. The same for all checks, so that tokio is
+        // built once.
         command.env("RUSTFLAGS", "--cfg tokio_unstable");
         command
     }
@@ -76,8 +77,7 @@ fn built(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a suite that found something says, with the seed if there is one; `None` if it says nothing
-/// of the kind.
+/// The finding in a suite's output, with the seed if there is one; `None` if there is no finding.
 fn symptom(text: &str) -> Option<String> {
     let after = |words| text.lines().find_map(move |line| line.strip_prefix(words));
     let beliefs = || text.lines().find(|line| line.starts_with("error: two holders for "));

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, bail, ensure};
 
-/// Where the patches are.
+/// The folder of the patches.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/mutants");
 
 const CAUGHT_BY: &str = "Caught by: ";
@@ -27,32 +27,32 @@ const CAUGHT_BY: &str = "Caught by: ";
 pub(super) struct Patch {
     pub(super) name: String,
     pub(super) file: PathBuf,
-    /// What the bug is, in a sentence.
+    /// What the bug is, in one sentence.
     pub(super) what: String,
     pub(super) check: Check,
-    /// The files that it changes, from the root of the sources.
+    /// The files that it changes, relative to the root of the sources.
     pub(super) files: BTreeSet<PathBuf>,
 }
 
-/// The check that is to catch a bug, as it is written in a patch.
+/// The check that must detect a bug, as written in a patch.
 ///
 /// | check | what it is |
 /// |---|---|
-/// | `leases, 500 seeds` | the suite of the session's leases, each test with as many seeds |
-/// | `unit tests of session, lease` | those in `crates/session` with `lease` in their names |
-/// | `simulation, 100 seeds` | as many as the bug may live through |
-/// | `model, lost connection` | the scenarios of the model that have this in their names |
-/// | `partition, follower` | one run of a form, which takes real servers |
+/// | `leases, 500 seeds` | the suite of the session's leases, each test with this many seeds |
+/// | `unit tests of session, lease` | the tests in `crates/session` with `lease` in their names |
+/// | `simulation, 100 seeds` | as many seeds as the bug may survive |
+/// | `model, lost connection` | the scenarios of the model with this in their names |
+/// | `partition, follower` | one run of a form, which needs real servers |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Check {
     text: String,
-    /// The folder of the package that has the tests.
+    /// The folder of the package with the tests.
     pub(super) package: String,
-    /// What cargo is to build.
+    /// The target that cargo must build.
     pub(super) target: Vec<String>,
-    /// The arguments of what was built.
+    /// The arguments of the built program.
     pub(super) arguments: Vec<String>,
-    /// How many seeds the suite is told to try, if it tries seeds: the first so many.
+    /// The number of seeds for suites with seeds, starting from the first one.
     pub(super) seeds: Option<u64>,
 }
 
@@ -80,18 +80,19 @@ impl Patch {
     }
 
     fn parse(name: String, file: PathBuf, text: &str) -> Result<Self> {
-        let (words, diff) = text.split_once("\ndiff --git ").context("it has no diff")?;
-        let (what, check) = words.split_once(CAUGHT_BY).context("no line says what catches it")?;
+        let (words, diff) = text.split_once("\ndiff --git ").context("the diff is missing")?;
+        let (what, check) =
+            words.split_once(CAUGHT_BY).context("the line that names the check is missing")?;
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         if what.is_empty() {
-            bail!("it does not begin with what the bug is");
+            bail!("it does not begin with a description of the bug");
         }
         let files = diff.lines().filter_map(|line| line.strip_prefix("+++ b/"));
         let files = files.map(PathBuf::from).collect();
         Ok(Self { name, file, what, check: check.trim().parse()?, files })
     }
 
-    /// The arguments by which cargo type-checks what it touches: the library of a package, or a suite.
+    /// The arguments with which cargo type-checks the affected library or suite.
     pub(super) fn touched(&self) -> Result<BTreeSet<String>> {
         let touched = |file: &PathBuf| {
             let parts: Option<Vec<_>> = file.iter().map(|part| part.to_str()).collect();
@@ -105,7 +106,7 @@ impl Patch {
                 ["tests", suite, _, ..] => {
                     format!("--manifest-path tests/Cargo.toml --test {suite}")
                 }
-                _ => bail!("{}: neither code of a package nor of a suite", file.display()),
+                _ => bail!("{}: not the code of a package or a suite", file.display()),
             })
         };
         self.files.iter().map(touched).collect()
@@ -152,20 +153,20 @@ impl FromStr for Check {
 }
 
 impl Check {
-    /// Whether this one tries whatever the other does, and more seeds.
+    /// Whether this check runs the same as the other one, with at least as many seeds.
     pub(super) fn covers(&self, other: &Self) -> bool {
         (&self.package, &self.target) == (&other.package, &other.target)
             && other.seeds.is_some()
             && self.seeds > other.seeds
     }
 
-    /// Whether there are unit tests of the name, as far as the sources show: none would catch nothing.
+    /// Whether unit tests with this name exist, according to the sources: otherwise nothing would be checked.
     pub(super) fn names_something(&self, root: &Path) -> Result<()> {
         let [filter] = self.arguments.as_slice() else { return Ok(()) };
         let folder = root.join(&self.package).join("src");
         let mut grep = Command::new("grep");
         let found = grep.args(["-rqE", &format!("(fn|mod) \\w*{filter}")]).arg(folder).status()?;
-        ensure!(self.target != ["--lib"] || found.success(), "no unit test is called so: {self}");
+        ensure!(self.target != ["--lib"] || found.success(), "no unit test matches {self}");
         Ok(())
     }
 }
@@ -181,11 +182,11 @@ impl fmt::Display for Check {
     }
 }
 
-/// Those with these names, or all if there are none.
+/// The patches with these names, or all without names.
 pub(super) fn only(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>> {
     let is_known = |name: &&String| all.iter().any(|patch| patch.name == **name);
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
-        bail!("there is no {unknown} in tests/mutants");
+        bail!("{unknown} does not exist in tests/mutants");
     }
     let is_wanted = |patch: &Patch| names.is_empty() || names.contains(&patch.name);
     Ok(all.into_iter().filter(is_wanted).collect())

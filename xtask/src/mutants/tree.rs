@@ -1,4 +1,4 @@
-//! A copy of the sources, in which bugs are planted.
+//! A copy of the sources, to which bugs are applied.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,17 +9,17 @@ use anyhow::{Context, Result, ensure};
 
 use crate::mutants::patch::Patch;
 
-/// Where the sources are.
+/// The root of the sources.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The copy: a repository of its own that shares the objects of the other one.
+/// The copy: a separate repository that shares the objects of the original.
 pub(super) struct Tree {
     folder: PathBuf,
 }
 
 impl Tree {
-    /// Makes `folder` the same as the tracked files, with their changes. Those that are the same already stay as
-    /// they are, so that cargo builds nothing anew for them.
+    /// Makes `folder` a copy of the tracked files with their changes. Unchanged files are not written, so
+    /// that cargo does not rebuild them.
     pub(super) fn copy(folder: PathBuf) -> Result<Self> {
         Self::copy_from(Path::new(ROOT), folder)
     }
@@ -35,7 +35,7 @@ impl Tree {
         let objects = objects.canonicalize()?.into_os_string().into_encoded_bytes();
         fs::write(folder.join(".git/objects/info/alternates"), objects)?;
 
-        // A commit of the tracked files as they are; nothing if they are as they were committed.
+        // A commit of the tracked files as they are; empty if nothing has changed.
         let author = ["-c", "user.name=mutants", "-c", "user.email=mutants"];
         let changed = git(root, author.into_iter().chain(["stash", "create"]))?;
         let committed = git(root, ["rev-parse", "HEAD"])?;
@@ -49,22 +49,22 @@ impl Tree {
         &self.folder
     }
 
-    /// Plants a bug, beside those that are planted.
+    /// Applies a bug, in addition to those already applied.
     pub(super) fn apply(&self, patch: &Patch) -> Result<()> {
         let applied = git(&self.folder, [OsStr::new("apply"), patch.file.as_os_str()]);
-        applied.with_context(|| format!("{}: does not apply, write it anew", patch.name))?;
+        applied.with_context(|| format!("{}: does not apply; update it", patch.name))?;
         Ok(())
     }
 
-    /// Takes out all that are planted.
+    /// Removes all applied bugs.
     pub(super) fn restore(&self) -> Result<()> {
         git(&self.folder, ["checkout", "--quiet", "--force"])?;
         git(&self.folder, ["clean", "--quiet", "--force", "-d"]).map(drop)
     }
 }
 
-/// Runs git in the repository of a folder, and in no other: not in one around it, nor in that of a hook that runs
-/// this. Gives what it says.
+/// Runs git in the repository of a folder, never in an enclosing repository or in that of a hook that runs
+/// this program. Returns its output.
 fn git(folder: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<String> {
     let mut git = Command::new("git");
     git.env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap_or(folder));
@@ -94,8 +94,8 @@ diff --git a/src/file b/src/file
  third
 ";
 
-    /// A patch changes the copy alone; what an interrupted run has left, and what came and went, is not in the
-    /// next copy; and a file that is the same is left alone.
+    /// A patch changes only the copy. Leftovers of an interrupted run, and files that were added and removed,
+    /// are not in the next copy. Unchanged files are not written.
     #[test]
     fn a_copy_is_what_is_tracked_until_a_patch_changes_it() {
         let root = tempfile::tempdir().unwrap();

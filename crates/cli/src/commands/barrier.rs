@@ -12,44 +12,44 @@ use lockkeeper::{
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::session::beside::{self, Beside};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{Lasted, Limit, lasting};
-use crate::session::used;
-use crate::session::waiting::PATIENCE;
+use crate::session::limited::{Limit, LimitedOutcome, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, UserCommand};
+use crate::session::waiting::NOTICE_DELAY;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
-use crate::shared::{content, names, output, person, view};
+use crate::shared::{content, names, output, user, view};
 
-/// How long the opening of a barrier that ends with this process is waited for; afterwards the session's end opens it.
+/// How long to wait until a barrier of this process is opened. After that, it opens when the session ends.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The longest pause between two looks for parties that wait for another number.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause between two checks for parties that wait for another number.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
-There are two kinds, each with names of its own. One is closed or open: programs wait while it is closed (close, open, \
-wait). The other has parties that begin together, and end together (enter).
+There are two kinds of barriers, with separate names. A gate is closed or open: programs wait while it is closed \
+(close, open, wait). A barrier of parties lets a number of programs begin together and end together (enter).
 
 Exit codes: 1, the answer is no: see the help of each; others: lockkeeper run --help";
 
 const CLOSE_NOTES: &str = "\
 Without --while-held the barrier stays closed until a program opens it. With it, the barrier is closed while \
-this process runs: one line on standard output says so (with --json, one object), and Ctrl-C, TERM, HUP or QUIT open it. If \
-lockkeeper is killed, it opens when its session expires.
+this process runs: one line on standard output confirms this (with --json, one object), and Ctrl-C, TERM, HUP or QUIT \
+opens it. If lockkeeper is killed, it opens when its session expires.
 
 Examples:
   lockkeeper barrier close migration && ./migrate; lockkeeper barrier open migration
   lockkeeper barrier close migration --while-held
 
-Exit codes: 0, it is closed, or was while this ran; 1, another process keeps it closed (it is closed already, with \
---while-held), or has opened it; 79, the session was lost, and so the barrier opened; others: lockkeeper run --help";
+Exit codes: 0, it is closed, or was while this process ran; 1, another process keeps it closed (with --while-held), or \
+has opened it; 79, the session was lost, and so the barrier opened; others: lockkeeper run --help";
 
 const OPEN_NOTES: &str = "\
-Programs that wait go on, also if the barrier is closed again at once. It may be open already.
+Waiting programs continue, even if the barrier is closed again immediately. An open barrier is not an error.
 
 Examples:
   lockkeeper barrier open migration
@@ -58,48 +58,48 @@ Examples:
 Exit codes: 0, it is open; others: lockkeeper run --help";
 
 const WAIT_NOTES: &str = "\
-A barrier that was never closed is open. It may be closed again when this returns.
+A barrier that was never closed is open. It may be closed again when this command returns.
 
 Examples:
   lockkeeper barrier wait migration && ./start
   lockkeeper barrier wait migration -w 10m
-  lockkeeper barrier wait migration -n           only a look
+  lockkeeper barrier wait migration -n           only check
 
-Exit codes: 0, it is open, or was; 1, it was not in time; others: lockkeeper run --help";
+Exit codes: 0, it is open, or was; 1, not in time; others: lockkeeper run --help";
 
 const ENTER_NOTES: &str = "\
-Waits until so many parties have entered, each with its own name; all of them say the same number. Then it runs the \
-command, if there is one, and leaves. It returns when all have left, or have died. Later parties make the next round. \
--w limits the wait for the others to enter: a party that gives up has not entered. If others wait there for another number of \
-parties, a notice says so: they do not enter together.
+Waits until this number of parties have entered, each with its own name; all of them must pass the same number. Then \
+it runs the command, if there is one, and leaves. It returns when all parties have left or died. Later parties form \
+the next round. -w limits the wait for the others to enter: a party that gives up has not entered. If others wait \
+for another number of parties, a notice reports it: they do not enter together.
 
-If a party dies inside, the others are told. With a command that is a failure: their round has not ended as it should. \
-The command is not ended early. Signals are passed on to it.
+If a party dies inside, the others are notified. If they run a command, they report a failure, because the round is \
+not complete. The command is not ended early. Signals are forwarded to it.
 
-The command gets these in its environment: LOCKKEEPER_BARRIER; LOCKKEEPER_PARTY, the name; LOCKKEEPER_PARTIES, how many \
-there are; LOCKKEEPER_ROUND, the number of the round, from 0; LOCKKEEPER_CONNECT, and the files of credentials and \
-certificates under the names of their variables.
+The environment of the command contains LOCKKEEPER_BARRIER; LOCKKEEPER_PARTY, the name; LOCKKEEPER_PARTIES, the \
+number of parties; LOCKKEEPER_ROUND, the number of the round, from 0; LOCKKEEPER_CONNECT, and the files of \
+credentials and certificates under the names of their variables.
 
 Examples:
   lockkeeper barrier enter load-test 5 -- ./load
   lockkeeper barrier enter step1 3 --name $(hostname) && ./step2
   lockkeeper barrier enter load-test 5 -w 1m -- ./load
 
-Exit codes: the command's own; 0 without one; 1, not all parties came in time, or one died inside while the command ended \
-well; 79, the session was lost inside, so that the others saw this party die; others: lockkeeper run --help";
+Exit codes: the command's own; 0 without one; 1, not all parties came in time, or one died inside although the command \
+succeeded; 79, the session was lost inside, so that the others saw this party die; others: lockkeeper run --help";
 
 const SHOW_NOTES: &str = "\
 Examples:
   lockkeeper barrier show migration
   lockkeeper barrier show load-test --json | jq '.parties[]'
 
-Exit codes: 0; 65, there is something else; others: lockkeeper run --help";
+Exit codes: 0; 65, the path is not a barrier; others: lockkeeper run --help";
 
-/// What is done with the barrier.
+/// A subcommand of `barrier`.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = NOTES)]
 pub(crate) enum BarrierTask {
-    /// Close it: programs wait at it
+    /// Close it: programs wait for it to open
     #[command(after_long_help = CLOSE_NOTES)]
     Close {
         #[command(flatten)]
@@ -109,7 +109,7 @@ pub(crate) enum BarrierTask {
         #[arg(long)]
         while_held: bool,
     },
-    /// Open it, whichever program has closed it
+    /// Open it, regardless of which program closed it
     #[command(after_long_help = OPEN_NOTES)]
     Open(BarrierName),
     /// Wait until it is open
@@ -121,10 +121,10 @@ pub(crate) enum BarrierTask {
         #[command(flatten)]
         limit: Limit,
     },
-    /// Wait until all parties have come, run a command, and wait until all have left
+    /// Wait until all parties have entered, run a command, and wait until all have left
     #[command(after_long_help = ENTER_NOTES)]
     Enter(EnterOptions),
-    /// Show whether it is closed, or which parties wait for others
+    /// Show whether it is closed, or which parties wait
     #[command(after_long_help = SHOW_NOTES)]
     Show(BarrierName),
 }
@@ -141,52 +141,52 @@ pub(crate) struct EnterOptions {
     #[command(flatten)]
     barrier: BarrierName,
 
-    /// How many parties there are, with this one
+    /// The number of parties, including this one
     #[arg(value_name = "PARTIES", value_parser = names::nonzero)]
     parties: usize,
 
-    /// What this party is called; without it, HOST-PROCESS
+    /// The name of this party [default: HOST-PROCESS]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Wait no longer than this for the others to enter; then the exit code is 1
+    /// The maximum time to wait for the others to enter; after it the exit code is 1
     #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     time: Option<Duration>,
 
     #[command(flatten)]
     command: CommandLine,
 }
 
-/// A barrier that this process keeps closed, as JSON. The names are stable.
+/// A barrier that this process keeps closed, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownClosing<'a> {
     barrier: &'a str,
-    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    /// A string: a token may contain more than a number, and may exceed the integers that JSON readers keep exactly.
     token: String,
     session: String,
 }
 
-/// A barrier as JSON. The names are stable.
+/// A barrier as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownBarrier<'a> {
     barrier: &'a str,
-    /// `gate` if it is closed or open, `parties` if parties enter it. One that is not there is an open gate.
+    /// `gate` if it can be closed and open, `parties` if parties enter it. A missing barrier is an open gate.
     kind: &'static str,
-    /// Of a gate.
+    /// Only for a gate.
     closed: Option<bool>,
     since_unix_ms: Option<u64>,
-    /// The session at whose end it opens; `null` if it stays closed.
+    /// The session that keeps it closed; `null` if it stays closed without one.
     session: Option<String>,
-    /// The process that keeps it closed, if that is known.
+    /// The process that keeps it closed, if it is known.
     owner: Option<OwnerInfo>,
     /// The number of the round that parties wait for.
     round: Option<u32>,
     /// The parties that wait for others.
     waiting: Option<Vec<String>>,
-    /// The same, with the number of parties that each waits for.
+    /// The same parties, with the number of parties that each one waits for.
     parties: Option<Vec<WaitingParty>>,
-    /// Those that have entered a round, and not left it.
+    /// The parties that have entered a round and not left it.
     inside: Option<Vec<String>>,
     #[serde(skip)]
     groups: Vec<(Option<usize>, Vec<String>)>,
@@ -195,11 +195,11 @@ struct ShownBarrier<'a> {
 #[derive(Debug, Serialize)]
 struct WaitingParty {
     party: String,
-    /// `null` if it names the others.
+    /// `null` if it waits for named parties.
     wanted: Option<usize>,
 }
 
-/// Closes, opens, shows the barrier, or waits at it.
+/// Closes, opens or shows the barrier, or waits for it.
 pub(crate) async fn barrier(global: &Global, task: BarrierTask) -> Result<u8, Failure> {
     match task {
         BarrierTask::Close { barrier, while_held: true } => keep(global, &barrier.name).await,
@@ -228,14 +228,14 @@ fn failed(error: BarrierError) -> Failure {
     }
 }
 
-/// Refuses a znode that another recipe uses, as far as that can be seen. Other libraries write any text into a barrier.
-/// `is_opened`: also one of another kind of barrier, which the other verbs know.
+/// Rejects a znode that another recipe uses, as far as that can be seen. Other libraries write any text into a barrier.
+/// `is_opened`: also rejects the other kind of barrier, which the other subcommands detect themselves.
 async fn check_is_barrier(
     client: &Client,
     name: &ZnodePath,
     is_opened: bool,
 ) -> Result<(), Failure> {
-    used::check(client, name, PathUse::Barrier).await?;
+    path_use::check(client, name, PathUse::Barrier).await?;
     let (data, stat) = match client.data(name).await {
         Ok(found) => found,
         Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
@@ -246,7 +246,7 @@ async fn check_is_barrier(
     let is_other = stat.num_children > 0 || !is_text || data.starts_with(b"{\"lockkeeper");
     match is_other && !is_known && stat.ephemeral_owner == SessionId::NONE {
         true => {
-            let message = format!("{name} is in use as something else than a barrier");
+            let message = format!("{name} is in use, and not as a barrier");
             Err(Failure::new(Exit::Data, message).advise("nothing was changed"))
         }
         false => Ok(()),
@@ -265,7 +265,7 @@ async fn close(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     closed.await.map(|()| Exit::Ok.code())
 }
 
-/// Keeps it closed until a signal.
+/// Keeps the barrier closed until a signal.
 async fn keep(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
@@ -280,7 +280,7 @@ async fn keep_within(
     name: &ZnodePath,
 ) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
-    used::check(&connection.client, name, PathUse::Barrier).await?;
+    path_use::check(&connection.client, name, PathUse::Barrier).await?;
     let barrier = gate(connection, name)?;
     let guard = tokio::select! {
         biased;
@@ -298,7 +298,7 @@ async fn keep_within(
     let reason = tokio::select! {
         biased;
         reason = guard.lost() => reason,
-        () = async { while !beside::is_to_end(signals.next().await) {} } => {
+        () = async { while !user_command::is_to_end(signals.next().await) {} } => {
             return open_again(connection, name, guard).await;
         }
         () = async {
@@ -323,10 +323,10 @@ async fn open_again(
     let why = match timeout(OPEN_LIMIT, guard.release()).await {
         Ok(Ok(_)) => return Ok(Exit::Ok.code()),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no server has confirmed it within {OPEN_LIMIT:?}"),
+        Err(_) => format!("no server confirmed it within {OPEN_LIMIT:?}"),
     };
     let rest = connection.client.session_timeout();
-    tell(&format!("{name} may be closed until its session expires, within {rest:?}: {why}"));
+    tell(&format!("{name} may stay closed until its session expires, within {rest:?}: {why}"));
     Ok(Exit::Ok.code())
 }
 
@@ -334,20 +334,20 @@ async fn wait(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
     let ended = match limit.is_none() {
         true => {
             let closed = Connection::during(global, async |connection| {
-                used::check(&connection.client, name, PathUse::Barrier).await?;
-                gate(connection, name)?.look().await.map_err(failed)
+                path_use::check(&connection.client, name, PathUse::Barrier).await?;
+                gate(connection, name)?.inspect().await.map_err(failed)
             });
-            if closed.await?.is_none() { Lasted::Done(()) } else { Lasted::TimeUp }
+            if closed.await?.is_none() { LimitedOutcome::Done(()) } else { LimitedOutcome::TimeUp }
         }
         false => {
-            let ended = lasting(global, limit.time, async |connection| {
-                used::check(&connection.client, name, PathUse::Barrier).await?;
+            let ended = with_limit(global, limit.time, async |connection| {
+                path_use::check(&connection.client, name, PathUse::Barrier).await?;
                 gate(connection, name)?.wait().await.map_err(failed)
             });
             ended.await?
         }
     };
-    if let Lasted::TimeUp = ended {
+    if let LimitedOutcome::TimeUp = ended {
         tell(&format!("{name} is closed"));
     }
     ended.code(|()| Ok(Exit::Ok.code()))
@@ -371,11 +371,11 @@ async fn enter_within(
         options;
     let command = command.words();
     let mut signals = Signals::listen()?;
-    // Without a command, a death inside spoils no work.
-    let deaths = if command.is_empty() { Deaths::AreTold } else { Deaths::FailTheRound };
+    // Without a command, the death of a party does not make a result incomplete.
+    let deaths = if command.is_empty() { Deaths::Report } else { Deaths::FailRound };
     let barrier = DoubleBarrier::builder(&connection.client, path.as_str());
     let barrier = barrier.count(parties).deaths(deaths).build().map_err(failed)?;
-    let party = name.unwrap_or_else(person::host_and_process);
+    let party = name.unwrap_or_else(user::host_and_process);
 
     let entered = async {
         match time {
@@ -401,10 +401,10 @@ async fn enter_within(
             ("LOCKKEEPER_ROUND", round.number().to_string()),
         ];
         let own = own.into_iter().map(|(name, value)| (name, Some(value.into())));
-        let variables = beside::way_to_servers(connection).chain(own).collect();
-        let beside = Beside { command: &command, variables, input: None };
+        let variables = user_command::way_to_servers(connection).chain(own).collect();
+        let program = UserCommand { command: &command, variables, input: None };
         tokio::select! {
-            ended = beside.run(&mut signals, async || {}) => ended?.code,
+            ended = program.run(&mut signals, async || {}) => ended?.code,
             () = async {
                 report(&connection.keep_engine().await);
                 std::future::pending().await
@@ -414,12 +414,12 @@ async fn enter_within(
     leave(connection, round, &mut signals, code).await
 }
 
-/// Tells once that others wait for another number of parties, and never ends.
+/// Prints one notice if others wait for another number of parties. Never returns.
 async fn tell_of_others(barrier: &DoubleBarrier, parties: usize) -> Infallible {
-    let mut pause = PATIENCE;
+    let mut pause = NOTICE_DELAY;
     loop {
         sleep(pause).await;
-        // What cannot be seen now is seen later.
+        // If the state cannot be read now, try again later.
         let report = barrier.inspect().await.ok();
         let groups = report.as_ref().map(groups).unwrap_or_default();
         let others = groups.iter().find(|(wanted, _)| *wanted != Some(parties));
@@ -427,22 +427,22 @@ async fn tell_of_others(barrier: &DoubleBarrier, parties: usize) -> Infallible {
             let wait = if names.len() == 1 { "waits" } else { "wait" };
             let wanted = match wanted {
                 Some(wanted) => format!("{wanted} parties"),
-                None => "parties that it names".to_owned(),
+                None => "named parties".to_owned(),
             };
             tell(&format!(
-                "{}: {} {wait} there for {wanted}, and this one for {parties}: they do not enter together, so \
-                 all have to say the same number",
+                "{}: {} {wait} for {wanted}, and this party for {parties}: they do not enter together; \
+                 all must pass the same number",
                 barrier.path(),
                 view::listed(names)
             ));
             break;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
     std::future::pending().await
 }
 
-/// Those who wait, by the number of parties that they wait for.
+/// The waiting parties, grouped by the number of parties that they wait for.
 fn groups(report: &BarrierReport) -> Vec<(Option<usize>, Vec<String>)> {
     let mut groups: Vec<(Option<usize>, Vec<String>)> = Vec::new();
     for (name, wanted) in report.waiting.iter().zip(&report.wanted) {
@@ -454,7 +454,7 @@ fn groups(report: &BarrierReport) -> Vec<(Option<usize>, Vec<String>)> {
     groups
 }
 
-/// Leaves, and waits until all have left. If the command has failed, the exit code stays the command's.
+/// Leaves, and waits until all parties have left. If the command has failed, its exit code is returned.
 async fn leave(
     connection: &Connection,
     round: Round,
@@ -487,11 +487,11 @@ async fn leave(
 async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = Connection::during(global, async |connection| {
         check_is_barrier(&connection.client, name, false).await?;
-        let closed = gate(connection, name)?.look().await;
+        let closed = gate(connection, name)?.inspect().await;
         let closed =
             match closed {
                 Err(BarrierError::Foreign { .. }) => {
-                    // It is there, so that this look does not make it.
+                    // The barrier exists, so this read does not create it.
                     let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1);
                     let report = parties.map_err(failed)?.inspect().await.map_err(failed)?;
                     let wanted = report.wanted.iter();
@@ -566,7 +566,7 @@ impl<'a> ShownBarrier<'a> {
         let Some(since) = self.since_unix_ms else { return format!("{barrier}: open\n") };
         let since = view::ago(since);
         let until = match (&self.owner, &self.session) {
-            (_, None) => "it is opened".to_owned(),
+            (_, None) => "a program opens it".to_owned(),
             (Some(owner), _) => {
                 let host = view::printable(&owner.host);
                 format!("the end of process {} on {host}", owner.pid)

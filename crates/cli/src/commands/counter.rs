@@ -1,4 +1,4 @@
-//! `lockkeeper counter`: a number that many programs add to.
+//! `lockkeeper counter`: a number that many programs increment.
 
 use clap::{Args, Subcommand};
 use lockkeeper::overview::PathUse;
@@ -6,29 +6,29 @@ use lockkeeper::{Counter, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::{names, output};
 
 const ADD_NOTES: &str = "\
-Each add counts once, also if the connection is lost meanwhile. Numbers that are to be given once: of add NAME N, those \
-above the printed number less N, up to it.
+Each add counts exactly once, even if the connection is lost in between. To allocate N unique numbers, use add NAME \
+N: they are the N numbers up to and including the printed one.
 
 Example: id=$(lockkeeper counter add orders)";
 
-/// What is done with the number.
+/// A subcommand of `counter`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterTask {
     /// Print the number
     Get(CounterName),
-    /// Add to it, and print the number after that
+    /// Add to the number, and print the result
     #[command(after_long_help = ADD_NOTES)]
     Add {
         #[command(flatten)]
         counter: CounterName,
 
-        /// How much, which may be negative
+        /// The amount; may be negative
         #[arg(default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
         delta: i64,
     },
@@ -41,7 +41,7 @@ pub(crate) struct CounterName {
     name: ZnodePath,
 }
 
-/// The number as JSON. The names are stable.
+/// The number as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownCounter<'a> {
     counter: &'a str,
@@ -56,7 +56,7 @@ pub(crate) async fn counter(global: &Global, task: CounterTask) -> Result<u8, Fa
     };
     let value = Connection::during(global, async |connection| {
         if delta.is_some() {
-            used::check(&connection.client, &name, PathUse::Counter).await?;
+            path_use::check(&connection.client, &name, PathUse::Counter).await?;
         }
         let counter = Counter::new(&connection.client, name.as_str())
             .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `lockkeeper engine`: the data directory of an engine, running or not.
+//! `lockkeeper engine`: works on the data directory of an engine, running or not.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,48 +18,48 @@ use crate::shared::output::{show, tell};
 /// A subcommand of `engine`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EngineTask {
-    /// Check every record of a data directory that no engine is using, and change nothing
+    /// Check every record of a data directory that no engine is using; change nothing
     Check {
         /// The data directory
         dir: PathBuf,
     },
-    /// Copy a data directory as of one moment, whether or not an engine runs on it
+    /// Copy a data directory as of one point in time, whether or not an engine runs on it
     ///
-    /// The directory in which the copy is made must exist, and must not be the data directory itself.
+    /// The directory that will contain the copy must exist, and must not be the data directory itself.
     ///
-    /// To use the copy, restore it. An engine that is started on the copy itself gives out fencing
-    /// tokens again that were given out after it was made.
+    /// To use the copy, restore it. An engine that is started on the copy itself issues fencing
+    /// tokens again that were issued after the copy was made.
     Backup {
         /// The data directory
         dir: PathBuf,
         /// The copy; it must not exist yet, and must be outside of the data directory
         to: PathBuf,
     },
-    /// Make a data directory from a backup or a plain copy, which is not changed
+    /// Create a data directory from a backup or a plain copy, which is not changed
     ///
-    /// Fencing tokens go on above all earlier ones: the epoch, their upper half, becomes
+    /// New fencing tokens are greater than all earlier ones: the epoch, their upper half, becomes
     /// larger than that of the backup, of the directory that is replaced, and of the file
-    /// DIRECTORY.floor beside it. Sessions in the backup end. The next engine lets no session begin
-    /// before the longest session timeout has passed, as clients may still hold locks.
+    /// DIRECTORY.floor next to it. Sessions in the backup end. The next engine starts no session
+    /// before the longest session timeout has passed, because clients may still hold locks.
     Restore {
         /// The backup: a data directory that no engine is using
         backup: PathBuf,
-        /// The data directory to make; it must not exist yet, or be empty
+        /// The data directory to create; it must not exist yet, or be empty
         directory: PathBuf,
         /// Replace an existing data directory, which is kept as DIRECTORY.replaced-N
         #[arg(long)]
         replace: bool,
-        /// How long the next engine lets no session begin; 0s if certainly no client holds a lock
+        /// How long the next engine starts no session; 0s if certainly no client holds a lock
         /// [default: the longest session timeout]
         #[arg(long, value_name = "DURATION", value_parser = names::duration)]
         quiet_time: Option<Duration>,
     },
-    /// Make fencing tokens go on above those of the servers from which you move
+    /// Make new fencing tokens greater than those of the servers that you move from
     ///
     /// Raises the file DIRECTORY.floor, before the first start of the engine or while it is stopped. If
-    /// its tokens were in an earlier epoch, sessions that the directory has end, and the next engine
-    /// lets none begin before the longest session timeout has passed, unless it is told otherwise
-    /// (serve --quiet-time). See docs/growing.md.
+    /// the tokens of the directory are from an earlier epoch, its sessions end, and the next engine
+    /// starts no session before the longest session timeout has passed, unless serve --quiet-time
+    /// sets another time. See docs/growing.md.
     Floor {
         /// The data directory; it need not exist
         directory: PathBuf,
@@ -70,7 +70,7 @@ pub(crate) enum EngineTask {
     },
 }
 
-/// What a check found, as JSON. The names are stable.
+/// The result of a check, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
     dir: &'a Path,
@@ -83,7 +83,7 @@ struct Checked<'a> {
     last_zxid: String,
 }
 
-/// What was copied, as JSON. The names are stable.
+/// The result of a copy, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct Copied<'a> {
     dir: &'a Path,
@@ -91,7 +91,7 @@ struct Copied<'a> {
     records: u64,
 }
 
-/// What was restored, as JSON. The names are stable.
+/// The result of a restore, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct Restored<'a> {
     backup: &'a Path,
@@ -104,7 +104,7 @@ struct Restored<'a> {
     replaced: Option<&'a Path>,
 }
 
-/// What the tokens of a directory are above from now on, as JSON. The names are stable.
+/// The new lower bound of a directory's tokens, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct Raised<'a> {
     dir: &'a Path,
@@ -112,7 +112,7 @@ struct Raised<'a> {
     above: String,
 }
 
-/// Does what a subcommand of `engine` says.
+/// Runs a subcommand of `engine`.
 pub(crate) fn command(global: &Global, task: EngineTask) -> Result<u8, Failure> {
     match &task {
         EngineTask::Check { dir }
@@ -121,7 +121,9 @@ pub(crate) fn command(global: &Global, task: EngineTask) -> Result<u8, Failure> 
             if !dir.is_dir() =>
         {
             let message = format!("{} is not a data directory", dir.display());
-            return Err(Failure::new(Exit::Usage, message).advise("give that of an engine"));
+            return Err(
+                Failure::new(Exit::Usage, message).advise("name the data directory of an engine")
+            );
         }
         _ => {}
     }
@@ -155,7 +157,7 @@ fn check(global: &Global, dir: &Path) -> Result<(), Failure> {
 
 fn describe(report: &Report) -> String {
     let mut text = format!(
-        "{} is in order\n\
+        "{} is valid\n\
          znodes       {}, {} of them ephemeral; {} bytes of paths and data\n\
          sessions     {}\n\
          last change  {}\n\
@@ -171,15 +173,15 @@ fn describe(report: &Report) -> String {
 
     if report.after_crash {
         text.push_str(
-            "the last engine had no time to end in order; the next start cleans up, and nothing \
-             that was acknowledged is missing\n",
+            "the last engine was not shut down cleanly; the next start cleans up, and no \
+             acknowledged write is missing\n",
         );
     }
     text
 }
 
 fn backup(global: &Global, dir: &Path, to: &Path) -> Result<(), Failure> {
-    // An engine that runs says the same of these, but not as what kind of error.
+    // A running engine reports the same errors, but without their kind.
     if to.exists() {
         return Err(StorageError::Exists { path: to.to_owned() }.into());
     }
@@ -208,7 +210,7 @@ fn failure(error: BackupError) -> Failure {
     }
 }
 
-/// Whether a path that is not there yet would be in a directory.
+/// Whether a path that does not exist yet would be inside a directory.
 fn is_within(path: &Path, directory: &Path) -> bool {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     let parent = parent.unwrap_or(Path::new(".")).canonicalize();
@@ -216,11 +218,11 @@ fn is_within(path: &Path, directory: &Path) -> bool {
     parent.starts_with(directory)
 }
 
-/// Says what to do about an error of the disk where there is no engine to restart.
+/// The failure for a disk error when there is no engine to restart.
 fn without_engine(error: StorageError) -> Failure {
     let message = match &error {
         StorageError::Full { path, source } => format!(
-            "no space is left for {} ({source}): free some on that disk, or raise the limit of file \
+            "no space is left for {} ({source}): free some space on that disk, or raise the limit for file \
              sizes, and try again",
             path.display()
         ),
@@ -242,7 +244,7 @@ fn not_started(error: StartError) -> Failure {
     }
 }
 
-/// Above this, a program that reads numbers as floating point takes two tokens for one.
+/// Above this, programs that read numbers as floating point may confuse two tokens.
 const EXACT_IN_JSON: i64 = 1 << 53;
 
 fn restore(
@@ -255,7 +257,7 @@ fn restore(
     let restored = restored.map_err(not_restored)?;
     if !restored.replaced_was_readable {
         tell(
-            "what was replaced cannot be read: if the clock was set back since, tokens may repeat",
+            "the replaced directory cannot be read: if the clock was set back since, tokens may repeat",
         );
     }
     warn_of_large_tokens(restored.last_zxid.0);
@@ -294,7 +296,7 @@ fn describe_restored(backup: &Path, restored: &Restoration) -> String {
 
 fn warn_of_large_tokens(above: i64) {
     if above >= EXACT_IN_JSON {
-        tell("tokens are above 2^53 from now on, which programs that read JSON may not tell apart");
+        tell("new tokens exceed 2^53; some JSON readers cannot distinguish such numbers");
     }
 }
 
@@ -302,7 +304,7 @@ fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
     let above = match transfer::zxid(above) {
         Ok(zxid) => zxid,
         Err(_) if Path::new(above).exists() => transfer::zxid_of_file(Path::new(above))?,
-        Err(why) => return Err(Failure::new(Exit::Usage, format!("{why}, and no file"))),
+        Err(why) => return Err(Failure::new(Exit::Usage, format!("{why}, and not a file"))),
     };
     let floor = lockkeeper_engine::raise_floor(dir, above).map_err(not_restored)?;
     warn_of_large_tokens(above.0);
@@ -315,7 +317,7 @@ fn floor(global: &Global, dir: &Path, above: &str) -> Result<(), Failure> {
 fn not_restored(error: RestoreFailure) -> Failure {
     match error {
         RestoreFailure::Start(StartError::Storage(error @ StorageError::Exists { .. })) => {
-            Failure::from(error).advise("or see --replace")
+            Failure::from(error).advise("or use --replace")
         }
         RestoreFailure::Start(error) => not_started(error),
         RestoreFailure::Foreign { .. } => Failure::new(Exit::CannotCreate, error.to_string()),

@@ -1,11 +1,11 @@
-//! `lockkeeper graph`: who waits for whom, over many locks.
+//! `lockkeeper graph`: which programs wait for which others, over many locks.
 
 use std::collections::HashSet;
 use std::fmt::Write;
 
 use clap::Args;
 use lockkeeper::ZnodePath;
-use lockkeeper::graph::{Because, ContenderIndex, Looks, RootBlocker, WaitCycle, WaitGraph};
+use lockkeeper::graph::{Because, ContenderIndex, CycleCheck, RootBlocker, WaitCycle, WaitGraph};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
@@ -15,16 +15,17 @@ use crate::shared::view::{self, Observed};
 use crate::shared::{names, output};
 
 const NOTES: &str = "\
-A deadlock is a circle of programs that wait for each other's locks. It is shown if it is there at two looks. \
-lockkeeper run --detect-deadlocks gives up a wait in one; lockkeeper revoke asks a holder to leave.
+A deadlock is a cycle of programs that wait for each other's locks. It is shown if two successive reads both find it. \
+lockkeeper run --detect-deadlocks gives up a wait in a deadlock; lockkeeper revoke asks a holder to release its lock.
 
-The servers tell which session waits, and not which task of its program. Where a circle leads through a session, \
-`it seems` so: it is no deadlock if one task waits while another one releases. For commands under lockkeeper run it is certain, \
-unless one has left the inner run in the background. A wait with a limit (-w) ends by itself.
+The servers record which session waits, but not which task of its program. A cycle through a session is shown as \
+possible: it is not a deadlock if one task waits while another one will release. For commands under lockkeeper run a \
+deadlock is certain, unless a command runs the inner run in the background. A wait with a limit (-w) ends by itself.
 
-BLOCKER is a holder that others wait for and that waits for no lock itself. WAITING counts all behind it, also in \
-the lines of locks that its waiters hold: those are listed under ALSO BLOCKS. Only locks below PATH count. Who waits for a lock that is one znode, for a thing of a pool, or for \
-something that is no lock, is not known.
+BLOCKER is a holder that others wait for and that does not wait for a lock itself. WAITING counts all waiters behind \
+it, including those in the queues of locks that its waiters hold: these locks are listed under ALSO BLOCKS. Only \
+locks below PATH count. Waiters for a lock of one znode, for a thing of a pool, or for something other than a lock \
+are not known.
 
 Examples:
   lockkeeper graph
@@ -33,41 +34,41 @@ Examples:
 
 Exit codes: 0; with --cycles, 1 if there is a deadlock; others: lockkeeper run --help";
 
-/// How many of those ahead are named for one waiter.
-const MOST_BLOCKERS: usize = 100;
+/// How many blockers are listed for one waiter.
+const MAX_BLOCKERS: usize = 100;
 
-/// Show who waits for whom: deadlocks, and the holders with the most waiters behind them
+/// Show which programs wait for which others: deadlocks and blockers
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct GraphOptions {
-    /// The path to look below
+    /// The path whose locks to read
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// Show deadlocks alone, and end with 1 if there is one
+    /// Show only deadlocks, and exit with 1 if there is one
     #[arg(long)]
     cycles: bool,
 
-    /// Print a graph for the programs of Graphviz
+    /// Print the graph in the DOT language of Graphviz
     #[arg(long, conflicts_with_all = ["json", "cycles"])]
     dot: bool,
 }
 
-/// The graph as JSON. The names are stable. Contenders are named by their nodes.
+/// The graph as JSON. The field names are stable. Contenders are named by their nodes.
 #[derive(Debug, Serialize)]
 struct ShownGraph<'a> {
     path: &'a str,
     deadlocks: Vec<ShownDeadlock<'a>>,
-    /// The holders that others wait for: those with the most waiters first.
+    /// The holders that others wait for, in descending order of their waiters.
     blockers: Vec<ShownBlocker<'a>>,
     waits: Vec<ShownWait<'a>>,
-    /// Nodes that may not be looked into.
+    /// Nodes without read permission.
     unreadable: Vec<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
 struct ShownDeadlock<'a> {
-    /// Whether it is one whatever programs do in other tasks.
+    /// Whether it is a deadlock whatever the programs do in other tasks.
     certain: bool,
     steps: Vec<ShownStep<'a>>,
 }
@@ -78,7 +79,7 @@ struct ShownStep<'a> {
     waiter: &'a str,
     who: String,
     blocker: &'a str,
-    /// Why the blocker stays until the next waiter has had its turn: `it`, `command` or `session`, which waits.
+    /// Why the blocker stays until the next waiter is served: `it`, `command` or `session` waits.
     because: &'static str,
 }
 
@@ -89,10 +90,10 @@ struct ShownBlocker<'a> {
     who: String,
     session: String,
     waiters: usize,
-    /// The one that is longest in line.
+    /// The waiter that has waited longest.
     oldest: &'a str,
     oldest_since_unix_ms: u128,
-    /// The locks whose lines it holds up.
+    /// The locks whose queues it blocks.
     locks: Vec<&'a str>,
 }
 
@@ -103,17 +104,17 @@ struct ShownWait<'a> {
     who: String,
     session: String,
     since_unix_ms: u128,
-    /// How many are ahead that it waits for.
+    /// The number of contenders that it waits for.
     blockers: usize,
     /// The first hundred of them.
     blocked_by: Vec<&'a str>,
-    /// Whether some of them have to go, and not all: permits are counted.
+    /// Whether only some of them must leave, because permits are counted.
     waits_for_permits: bool,
     /// Whether it waits in a deadlock, or behind one.
     stuck: bool,
 }
 
-/// What was seen.
+/// The state of the locks.
 struct Seen<'a> {
     path: &'a ZnodePath,
     graph: WaitGraph<'a>,
@@ -125,7 +126,7 @@ struct Seen<'a> {
 pub(crate) async fn graph(global: &Global, options: GraphOptions) -> Result<u8, Failure> {
     let path = &options.path;
     let looks = Connection::during(global, async |connection| {
-        Ok(Looks::at(&connection.client, path).await?)
+        Ok(CycleCheck::at(&connection.client, path).await?)
     });
     let looks = looks.await?;
     let graph = WaitGraph::new(&looks.now.queues);
@@ -197,7 +198,7 @@ impl<'a> Seen<'a> {
 
     fn shown_wait(&self, at: ContenderIndex) -> ShownWait<'a> {
         let entry = self.graph.contender(at);
-        let blocked_by = self.graph.blockers(at).take(MOST_BLOCKERS);
+        let blocked_by = self.graph.blockers(at).take(MAX_BLOCKERS);
         ShownWait {
             lock: self.lock(at).as_str(),
             waiter: entry.node.as_str(),
@@ -224,11 +225,11 @@ impl<'a> Seen<'a> {
             let path = self.path;
             text = match only_cycles {
                 true => format!("no deadlock among the locks below {path}\n"),
-                false => format!("nobody waits for a lock below {path}\n"),
+                false => format!("no program waits for a lock below {path}\n"),
             };
         }
         for node in self.unreadable {
-            let _ = writeln!(text, "{}: no permission to look", view::printable(node.as_str()));
+            let _ = writeln!(text, "{}: permission denied", view::printable(node.as_str()));
         }
         text
     }
@@ -249,7 +250,7 @@ impl<'a> Seen<'a> {
             };
             let _ = writeln!(
                 text,
-                "  {who} is in line for {lock} for {since}, behind {blocker}, {waits}"
+                "  {who} has waited for {lock} for {since}, behind {blocker}, {waits}"
             );
         }
         text
@@ -268,8 +269,8 @@ impl<'a> Seen<'a> {
         ]
     }
 
-    /// The contenders of locks that somebody waits for. A line leads from each waiter to those it waits for, and a
-    /// dashed one from each contender to what its program waits for meanwhile.
+    /// The contenders of locks with waiters. A solid edge leads from each waiter to the contenders that it waits for,
+    /// and a dashed edge from each contender to what its program is waiting for.
     fn dot(&self) -> String {
         let mut text = String::from("digraph locks {\n  rankdir=LR;\n  node [shape=box];\n");
         let steps = self.cycles.iter().flat_map(|cycle| &cycle.steps);
@@ -286,7 +287,7 @@ impl<'a> Seen<'a> {
                 let node = quoted(self.node(at));
                 let _ = writeln!(text, "  {node} [label={}];", quoted(&label));
 
-                for blocker in self.graph.blockers(at).take(MOST_BLOCKERS) {
+                for blocker in self.graph.blockers(at).take(MAX_BLOCKERS) {
                     let color = if steps.contains(&(at, blocker)) { " [color=red]" } else { "" };
                     let _ = writeln!(text, "  {node} -> {}{color};", quoted(self.node(blocker)));
                 }
@@ -300,7 +301,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A text as DOT has it.
+/// A string in the DOT language.
 fn quoted(text: &str) -> String {
     let lines = text.lines().map(view::printable);
     let lines: Vec<_> = lines.map(|line| line.replace('\\', "\\\\").replace('"', "\\\"")).collect();

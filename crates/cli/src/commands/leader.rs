@@ -1,21 +1,21 @@
-//! `lockkeeper leader`: who leads an election.
+//! `lockkeeper leader`: shows the leader of an election.
 
 use clap::Args;
 use lockkeeper::{Election, Leader, Leaders, ZnodePath};
 use serde::Serialize;
 
-use crate::session::lasting::lasting;
+use crate::session::limited::with_limit;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
 use crate::shared::{names, view};
 
 const NOTES: &str = "\
-Prints the value of the leader (elect --data), or else what it is called.
+Prints the leader's value (elect --data), or else its name.
 
 Exit codes: 1, no candidate leads; others: lockkeeper run --help";
 
-/// Print who leads an election
+/// Print the leader of an election
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct LeaderOptions {
@@ -23,28 +23,28 @@ pub(crate) struct LeaderOptions {
     #[arg(value_parser = names::lock, value_name = "NAME")]
     name: ZnodePath,
 
-    /// Print it again after each change, until Ctrl-C; an empty line while no candidate leads. With --json, one object on
-    /// each line
+    /// Print the leader again after each change, until Ctrl-C; an empty line while no candidate leads. With --json,
+    /// one object on each line
     #[arg(long)]
     watch: bool,
 }
 
-/// The leader as JSON. The names are stable.
+/// The leader as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownLeader<'a> {
     election: &'a str,
-    /// `null`: no candidate leads.
+    /// `null` if no candidate leads.
     id: Option<&'a str>,
     value: Option<&'a str>,
     node: Option<&'a str>,
-    /// As text: it may be larger than what some readers keep exactly.
+    /// A string: it may exceed the integers that JSON readers keep exactly.
     token: Option<String>,
 }
 
-/// Prints who leads.
+/// Prints the leader.
 pub(crate) async fn leader(global: &Global, options: LeaderOptions) -> Result<u8, Failure> {
     let name = &options.name;
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let election = Election::new(&connection.client, name.as_str())?;
         let mut leaders: Leaders =
             election.observe().await.map_err(|error| Failure::of_recipe(&error))?;
@@ -64,7 +64,7 @@ pub(crate) async fn leader(global: &Global, options: LeaderOptions) -> Result<u8
     ended.await?.code(Ok)
 }
 
-/// Says whether there is still a reader.
+/// Returns `false` if the reader has closed the pipe.
 fn show(
     global: &Global,
     options: &LeaderOptions,

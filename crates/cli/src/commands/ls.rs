@@ -14,40 +14,40 @@ use crate::shared::view::{self, Contender, Observed};
 use crate::shared::{names, output};
 
 const NOTES: &str = "\
-A znode that is ephemeral and no contender of a queue is listed as a lock that its session holds. \
-Programs also use such znodes for other purposes, as for the members of a group.
+An ephemeral znode that is not a contender of a queue is listed as a lock that its session holds. \
+Programs also use such znodes for other purposes, for example for the members of a group.
 
-SINCE says how long a holder holds, or how long it is in line where only that is known: lockkeeper show \
+SINCE is the time since the grant or, if that is unknown, the time in the queue: see lockkeeper show \
 --help.
 
---watch watches all znodes below the path, which takes some work of servers with many changes there.
+--watch watches all znodes below the path, which is expensive for servers if many of them change.
 
 Exit codes with --exit-code: 0, no lock below the path is held or waited for; 1, some are; 77, none was \
-found, and there are znodes that may not be looked into.";
+found, but some znodes may not be read.";
 
-/// List the locks below a path: who holds them, and how many wait
+/// List the locks below a path, with holders and numbers of waiters
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct LsOptions {
-    /// The path to look below
+    /// The path whose locks to list
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// List them again each time that something changes, until Ctrl-C; with --json, one object on each line
+    /// List the locks again after each change, until Ctrl-C; with --json, one object on each line
     #[arg(long)]
     watch: bool,
 
-    /// End with 0 if no lock below the path is held, and with 1 if some are
+    /// Exit with 0 if no lock below the path is held, and with 1 if some are
     #[arg(long, conflicts_with = "watch")]
     exit_code: bool,
 }
 
-/// The locks as JSON. The names are stable.
+/// The locks as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ListedBelow<'a> {
     path: &'a str,
     locks: Vec<ListedLock<'a>>,
-    /// Nodes that may not be looked into.
+    /// Nodes without read permission.
     unreadable: Vec<&'a str>,
 }
 
@@ -56,16 +56,16 @@ struct ListedLock<'a> {
     lock: &'a str,
     holders: usize,
     waiters: usize,
-    /// Of a semaphore whose number is known.
+    /// The number of permits, if the lock is a semaphore and the number is known.
     permits: Option<u32>,
-    /// How many of them no holder has.
+    /// How many of them are free.
     permits_free: Option<u32>,
-    /// A lock delay that is due.
+    /// A pending lock delay.
     delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
 }
 
-/// The locks below a path at one time.
+/// The state of the locks below a path.
 struct SeenLocks<'a> {
     path: &'a ZnodePath,
     locks: LockQueues,
@@ -90,7 +90,7 @@ pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failur
         ([], None) => Ok(Exit::Ok.code()),
         ([], Some(node)) => {
             let message = format!(
-                "whether a lock below {path} is held cannot be said: no permission to look into {node}"
+                "cannot determine whether a lock below {path} is held: no permission to read {node}"
             );
             Err(Failure::new(Exit::NoPermission, view::printable(&message)))
         }
@@ -145,7 +145,7 @@ fn describe(path: &str, locks: &LockQueues, observed: &Observed) -> String {
         view::table(&rows)
     };
     for node in &locks.unreadable {
-        text.push_str(&format!("{}: no permission to look\n", view::printable(node.as_str())));
+        text.push_str(&format!("{}: permission denied\n", view::printable(node.as_str())));
     }
     text
 }

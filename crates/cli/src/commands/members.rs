@@ -1,4 +1,4 @@
-//! `lockkeeper members`: programs that are there, and see each other.
+//! `lockkeeper members`: the members of a group, which see each other.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -10,26 +10,26 @@ use lockkeeper::{Error, Group, GroupView, Member, Members, Membership, PresenceS
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{Lasted, Limit, lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{Limit, LimitedOutcome, unless_reader_closed, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, OwnEntry};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print_to_reader, tell};
-use crate::shared::{content, names, person, view};
+use crate::shared::{content, names, user, view};
 
 const JOIN_NOTES: &str = "\
-One line on standard output says that the member is there; with --json it is one object. With a command there is \
-none: the output is the command's. The member leaves when the command ends or, without one, on Ctrl-C, TERM, HUP or \
-QUIT. Signals are passed on to the command. If lockkeeper is killed, the member is listed until its session expires, and \
-the command goes on.
+When the member has joined, one line on standard output confirms it; with --json it is one object. With a command, \
+there is no such line: the output is the command's. The member leaves when the command ends or, without one, on \
+Ctrl-C, TERM, HUP or QUIT. Signals are forwarded to the command. If lockkeeper is killed, the member is listed until \
+its session expires, and the command keeps running.
 
-A name that another program has is waited for. After a lost session the member joins again. The command is not ended \
-meanwhile: use lockkeeper run or elect for what only one may do.
+If another program has the name, this command waits for it. After a lost session the member joins again, and the \
+command keeps running in between: use lockkeeper run or elect for work that only one program may do.
 
-The command gets these in its environment: LOCKKEEPER_GROUP; LOCKKEEPER_MEMBER, the name; LOCKKEEPER_CONNECT, and the \
+The environment of the command contains LOCKKEEPER_GROUP; LOCKKEEPER_MEMBER, the name; LOCKKEEPER_CONNECT, and the \
 files of credentials and certificates under the names of their variables.
 
 Examples:
@@ -37,32 +37,33 @@ Examples:
   lockkeeper members join workers --name web1 --data 10.0.0.7:80
   lockkeeper members join workers --json > joined &
 
-Exit codes: the command's own; 0 without one; 128 + n, signal n came before the member was there; others: lockkeeper run --help";
+Exit codes: the command's own; 0 without one; 128 + n, signal n came before the member had joined; others: lockkeeper \
+run --help";
 
 const LS_NOTES: &str = "\
-SINCE is by the clock of the servers. Members of the groups of Curator's GroupMember are listed, too.
+SINCE is by the clock of the servers. Members of groups of Curator's GroupMember are listed as well.
 
---watch prints the members again after each change. Several changes in a row may be one. With --json there is one object \
-on each line. It ends with Ctrl-C, or when its reader has gone.
+--watch prints the members again after each change. Several quick changes may be combined. With --json there is one \
+object on each line. It ends with Ctrl-C, or when the reader closes the pipe.
 
 Examples:
   lockkeeper members ls workers
   lockkeeper members ls workers --json | jq -r '.members[].data'
   lockkeeper members ls workers --watch
 
-Exit codes: 0, also if there is no member; others: lockkeeper run --help";
+Exit codes: 0, even if there are no members; others: lockkeeper run --help";
 
 const WAIT_NOTES: &str = "\
-Some of the members may have left when this returns.
+Some of the members may have left when this command returns.
 
 Examples:
   lockkeeper members wait workers 3 && ./start
   lockkeeper members wait workers 3 -w 1m
-  lockkeeper members wait workers 1 -n           only a look
+  lockkeeper members wait workers 1 -n           only check
 
-Exit codes: 0, there are so many; 1, there were not in time; others: lockkeeper run --help";
+Exit codes: 0, there are at least N members; 1, not in time; others: lockkeeper run --help";
 
-/// What is done with the group.
+/// A subcommand of `members`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MembersTask {
     /// Be a member while a command runs, or until Ctrl-C
@@ -74,17 +75,17 @@ pub(crate) enum MembersTask {
         #[command(flatten)]
         group: GroupName,
 
-        /// List them again after each change, until Ctrl-C
+        /// List the members again after each change, until Ctrl-C
         #[arg(long)]
         watch: bool,
     },
-    /// Wait until there are at least so many members
+    /// Wait until there are at least N members
     #[command(after_long_help = WAIT_NOTES)]
     Wait {
         #[command(flatten)]
         group: GroupName,
 
-        /// How many
+        /// The number of members
         #[arg(value_name = "N", value_parser = names::nonzero)]
         number: usize,
 
@@ -105,11 +106,11 @@ pub(crate) struct JoinOptions {
     #[command(flatten)]
     group: GroupName,
 
-    /// What the member is called; without it, HOST-PROCESS
+    /// The name of the member [default: HOST-PROCESS]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// What others read of it, such as an address
+    /// Data for others to read, such as an address
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     data: Option<OsString>,
 
@@ -117,26 +118,26 @@ pub(crate) struct JoinOptions {
     command: CommandLine,
 }
 
-/// A member that has joined, as JSON. The names are stable.
+/// A member that has joined, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownMembership<'a> {
     group: &'a str,
     member: &'a str,
     node: &'a str,
-    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    /// A string: a token may contain more than a number, and may exceed the integers that JSON readers keep exactly.
     token: Option<String>,
 }
 
-/// The members as JSON. The names are stable.
+/// The members as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ListedMembers<'a> {
     group: &'a str,
-    /// Another one after each change of the members, as text.
+    /// Different after each change of the members; a string.
     view: String,
     members: Vec<ListedMember<'a>>,
-    /// Nodes in the group of another kind.
+    /// Nodes in the group that are not members.
     foreign: Vec<String>,
-    /// Nodes that may not be read.
+    /// Nodes without read permission.
     unreadable: Vec<String>,
 }
 
@@ -144,16 +145,16 @@ struct ListedMembers<'a> {
 struct ListedMember<'a> {
     member: &'a str,
     since_unix_ms: u64,
-    /// `null` if it is not text.
+    /// `null` if it is not UTF-8.
     data: Option<&'a str>,
-    /// In base64, if it is not text.
+    /// In base64, if it is not UTF-8.
     base64: Option<String>,
     node: &'a str,
     token: String,
     session: String,
 }
 
-/// Joins, lists the members or waits for them.
+/// Joins a group, lists its members or waits for them.
 pub(crate) async fn members(global: &Global, task: MembersTask) -> Result<u8, Failure> {
     match task {
         MembersTask::Join(options) => join(global, options).await,
@@ -181,11 +182,11 @@ struct Joined {
 
 async fn join(global: &Global, options: JoinOptions) -> Result<u8, Failure> {
     let JoinOptions { group: GroupName { name: path }, name, data, command } = options;
-    let id = name.unwrap_or_else(person::host_and_process);
+    let id = name.unwrap_or_else(user::host_and_process);
     let data = data.map(OsString::into_vec).unwrap_or_default();
     command.check()?;
-    beside::listed(global, &command.words(), async |connection| {
-        used::check(&connection.client, &path, PathUse::Group).await?;
+    user_command::listed(global, &command.words(), async |connection| {
+        path_use::check(&connection.client, &path, PathUse::Group).await?;
         let group = Group::new(&connection.client, path.as_str()).map_err(failed)?;
         let membership = group.join(id, data).await.map_err(failed)?;
         Ok(Joined { group: path.clone(), membership })
@@ -235,7 +236,7 @@ async fn ls(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
 }
 
 async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let mut changes = open(connection, name).await?.changes();
         let mut view = changes.view();
         loop {
@@ -248,7 +249,7 @@ async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
             if !print_to_reader(&shown)? {
                 return Ok(());
             }
-            let Some(update) = unless_unread(changes.next()).await else { return Ok(()) };
+            let Some(update) = unless_reader_closed(changes.next()).await else { return Ok(()) };
             view = update.map_err(failed)?.view;
         }
     });
@@ -266,20 +267,20 @@ async fn wait(
         true => {
             let members = Connection::during(global, async |it| open(it, name).await).await?;
             let is_enough = seen.get_or_init(|| members).view().len() >= number;
-            if is_enough { Lasted::Done(()) } else { Lasted::TimeUp }
+            if is_enough { LimitedOutcome::Done(()) } else { LimitedOutcome::TimeUp }
         }
         false => {
-            let ended = lasting(global, limit.time, async |connection| {
+            let ended = with_limit(global, limit.time, async |connection| {
                 let members = open(connection, name).await?;
                 seen.get_or_init(|| members).wait_for(number).await.map(drop).map_err(failed)
             });
             ended.await?
         }
     };
-    if let Lasted::TimeUp = ended {
+    if let LimitedOutcome::TimeUp = ended {
         tell(&match seen.get() {
             Some(members) => format!("{name} has {} of {number} members", members.view().len()),
-            None => format!("{name} was not seen with {number} members in time"),
+            None => format!("{name} did not have {number} members in time"),
         });
     }
     ended.code(|()| Ok(Exit::Ok.code()))
@@ -297,7 +298,7 @@ fn text(name: &ZnodePath, members: &[Member], listed: &ListedMembers<'_>) -> Str
         view::table(&rows)
     };
     for (nodes, what) in
-        [(&listed.foreign, "no member"), (&listed.unreadable, "no permission to read")]
+        [(&listed.foreign, "not a member"), (&listed.unreadable, "permission denied")]
     {
         for node in nodes {
             text.push_str(&format!("{}: {what}\n", view::printable(node)));

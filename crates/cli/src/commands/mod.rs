@@ -1,4 +1,4 @@
-//! What each subcommand does. Each takes its options as parsed, and gives the exit code.
+//! The subcommands. Each function takes the parsed options, and returns the exit code.
 
 pub(crate) mod barrier;
 #[cfg(feature = "console")]

@@ -1,4 +1,4 @@
-//! `lockkeeper permits`: how many permits a lock has.
+//! `lockkeeper permits`: the number of permits of a lock.
 
 use clap::{Args, Subcommand};
 use lockkeeper::inspect::LockQueue;
@@ -15,24 +15,24 @@ The number is stored in the lock's znode by the first run with --permits, or by 
 It stays for about a minute after the last use. Exit code: 1 if no number is stored.";
 
 const SET_NOTES: &str = "\
-Runs that wait notice the change at once. No run loses a permit: after a reduction, more may be held for a \
-while than there are. lockkeeper show lists those that hold too many as waiting, and revoke does not ask them, as \
-nothing on the servers tells them from runs that wait. Later runs must pass the new number to --permits, or \
+Waiting runs notice the change immediately. No run loses a permit: after a reduction, more permits may be held for a \
+while than exist. lockkeeper show lists runs that hold too many as waiting, and revoke does not ask them, because \
+their nodes look like those of waiting runs. Later runs must pass the new number to --permits, or use \
 --any-permits.";
 
-/// What is done with the number.
+/// A subcommand of `permits`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PermitsTask {
-    /// Show how many permits a lock has
+    /// Show the number of permits of a lock
     #[command(after_long_help = SHOW_NOTES)]
     Show(SemaphoreLock),
-    /// Change how many permits a lock has
+    /// Change the number of permits of a lock
     #[command(after_long_help = SET_NOTES)]
     Set {
         #[command(flatten)]
         lock: SemaphoreLock,
 
-        /// How many permits it is to have
+        /// The new number of permits
         #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         permits: u32,
     },
@@ -45,11 +45,11 @@ pub(crate) struct SemaphoreLock {
     lock: ZnodePath,
 }
 
-/// The number as JSON. The names are stable.
+/// The number as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownPermits<'a> {
     lock: &'a str,
-    /// `null` if none is stored.
+    /// `null` if no number is stored.
     permits: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn permits(global: &Global, task: PermitsTask) -> Result<u8, Fa
         Semaphore::new(client, lock.as_str(), wanted)?.set_permits(wanted).await?;
         if stored.is_some_and(|stored| stored > wanted) {
             output::tell(&format!(
-                "{lock}: runs that hold more than {} keep them until they end, and are shown as waiting",
+                "{lock}: runs that hold more than {} keep their permits until they end, and are shown as waiting",
                 view::permits(wanted)
             ));
         }
@@ -82,10 +82,10 @@ pub(crate) async fn permits(global: &Global, task: PermitsTask) -> Result<u8, Fa
     Ok(if number.is_some() { Exit::Ok } else { Exit::No }.code())
 }
 
-/// The number that is stored; `None` if the lock is not in use, and so has none.
+/// The stored number; `None` if the lock is not in use.
 ///
-/// Refuses a lock of another kind, and one whose programs do not read what is stored; if it `is_changed`,
-/// also one whose programs read it only once.
+/// Rejects a lock of another kind, and one whose programs do not read the stored number; if it `is_changed`, also one
+/// whose programs read it only once.
 async fn stored(
     client: &Client,
     lock: &ZnodePath,
@@ -94,7 +94,7 @@ async fn stored(
     let refuse = |why: &str| Err(Failure::new(Exit::Data, format!("{lock} {why}")));
     let Some(queue) = LockQueue::inspect(client, lock).await? else { return Ok(None) };
     if queue.is_node() {
-        return refuse("is held as one znode, and has no permits");
+        return refuse("is held as a single znode, without permits");
     }
 
     let names = match client.children(lock).await {
@@ -105,8 +105,8 @@ async fn stored(
     let is_curators = |name: &String| SemaphoreProfile::CURATORS_CHILDREN.contains(&name.as_str());
     if !names.is_empty() && names.iter().all(is_curators) {
         return refuse(
-            "is a semaphore in Curator's layout, whose number of permits is not stored: each program \
-             has its own",
+            "is a semaphore in Curator's layout, which does not store the number of permits: each program \
+             has its own number",
         );
     }
 
@@ -121,17 +121,17 @@ async fn stored(
     }
     let is_semaphore = is_kazoos || matches!(Usage::of(&names), Some((_, Usage::Semaphore)));
     if !names.is_empty() && !is_semaphore {
-        return refuse("is in use, and not as a number of permits");
+        return refuse("is in use, and not with permits");
     }
 
     let is_other_data = queue.permits.is_none() && !client.data(lock).await?.0.is_empty();
     if is_other_data {
-        return refuse("has data that is not a number of permits");
+        return refuse("contains data that is not a number of permits");
     }
     Ok(queue.permits)
 }
 
-/// Whether kazoo's semaphore has been here: its gate stays.
+/// Whether kazoo's semaphore has used the lock: its gate node stays.
 async fn has_kazoos_gate(client: &Client, lock: &ZnodePath) -> Result<bool, Failure> {
     match ZnodePath::new(&format!("{lock}-__lock__")) {
         Ok(gate) => Ok(client.exists(&gate).await?.is_some()),

@@ -1,7 +1,7 @@
 //! `lockkeeper pool`: the things of a pool, and their holders.
 
 use clap::{Args, Subcommand};
-use lockkeeper::{HeldThing, OwnerInfo, Pool, PoolReport, SessionId, WaitingForThing, ZnodePath};
+use lockkeeper::{HeldThing, OwnerInfo, Pool, PoolReport, PoolWaiter, SessionId, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
@@ -10,20 +10,20 @@ use crate::shared::global::Global;
 use crate::shared::{names, output, view};
 
 const LS_NOTES: &str = "\
-Things are taken by programs on the library, and by lockkeeper run --one-of. The things of the latter are named by each \
-run and not stored, so that only those are listed that are held. SINCE is by the clock of the servers.
+Things are taken by programs that use the library, and by lockkeeper run --one-of. The latter names its things in each \
+run and does not store them, so only held ones are listed. SINCE is by the clock of the servers.
 
 Examples:
   lockkeeper pool ls gpu
   lockkeeper pool ls gpu --json | jq -r '.free[]'
   lockkeeper run --one-of gpu/{0..7} -- ./train
 
-Exit codes: 0, also if there is no pool; 65, there is something else; others: lockkeeper run --help";
+Exit codes: 0, even if there is no pool; 65, the path is not a pool; others: lockkeeper run --help";
 
-/// What is done with the pool.
+/// A subcommand of `pool`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolTask {
-    /// List the things with their holders, and the programs that wait
+    /// List the things with their holders, and the waiting programs
     #[command(after_long_help = LS_NOTES)]
     Ls(PoolName),
 }
@@ -35,25 +35,25 @@ pub(crate) struct PoolName {
     name: ZnodePath,
 }
 
-/// A pool as JSON. The names are stable.
+/// A pool as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownPool<'a> {
     pool: &'a str,
-    /// Whether there is one.
+    /// Whether the pool exists.
     exists: bool,
     free: &'a [String],
     held: Vec<ShownThing<'a>>,
-    /// The programs that wait, first come first.
+    /// The waiting programs, first come first.
     waiting: Vec<ShownWaiter<'a>>,
 }
 
 #[derive(Debug, Serialize)]
 struct ShownThing<'a> {
     thing: &'a str,
-    /// The holder that a limit of things is for, if there is a limit.
+    /// The holder to which a limit of things applies, if there is a limit.
     holder: Option<&'a str>,
     owner: Option<&'a OwnerInfo>,
-    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    /// A string: a token may contain more than a number, and may exceed the integers that JSON readers keep exactly.
     token: String,
     session: String,
     since_unix_ms: u64,
@@ -62,7 +62,7 @@ struct ShownThing<'a> {
 #[derive(Debug, Serialize)]
 struct ShownWaiter<'a> {
     holder: Option<&'a str>,
-    /// What it takes; `null` if anything.
+    /// The things that it waits for; `null` if any.
     only: Option<Vec<&'a str>>,
     owner: &'a OwnerInfo,
     since_unix_ms: u64,
@@ -75,9 +75,9 @@ pub(crate) async fn pool(global: &Global, task: PoolTask) -> Result<u8, Failure>
         let client = &connection.client;
         let failed = |error| Failure::of_recipe(&error);
         let pool = Pool::new(client, name.as_str()).map_err(failed)?;
-        // A look at a pool makes it.
+        // Inspecting a pool would create it.
         match client.exists(&name).await? {
-            Some(_) => pool.look().await.map(Some).map_err(failed),
+            Some(_) => pool.inspect().await.map(Some).map_err(failed),
             None => Ok(None),
         }
     });
@@ -93,7 +93,7 @@ pub(crate) async fn pool(global: &Global, task: PoolTask) -> Result<u8, Failure>
     };
     output::show(global, &shown, || match exists {
         true => text(&name, &report),
-        false => format!("there is no pool at {name}\n"),
+        false => format!("no pool at {name}\n"),
     })?;
     Ok(Exit::Ok.code())
 }
@@ -125,7 +125,7 @@ fn who(thing: &HeldThing) -> String {
     let holder = match &thing.info {
         Some(info) => view::program(info),
         None if thing.session == SessionId::NONE => {
-            "a node that is not ephemeral, so no session's end frees the thing".to_owned()
+            "a persistent node, which no session's end deletes".to_owned()
         }
         None => format!("session {}", thing.session),
     };
@@ -150,7 +150,7 @@ impl<'a> ShownThing<'a> {
 }
 
 impl<'a> ShownWaiter<'a> {
-    fn new(waiter: &'a WaitingForThing) -> Self {
+    fn new(waiter: &'a PoolWaiter) -> Self {
         Self {
             holder: waiter.holder.as_deref(),
             only: waiter.only.as_ref().map(|only| only.iter().map(String::as_str).collect()),

@@ -1,4 +1,4 @@
-//! `lockkeeper queue`: putting items, and looking after them. `run/items` works on them.
+//! `lockkeeper queue`: puts and manages items. `run/items` works on them.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -15,19 +15,20 @@ use tokio::task::spawn_blocking;
 
 use crate::commands::run::items::{WorkOptions, work};
 use crate::session::connect::Connection;
-use crate::session::lasting::{Limit, lasting};
+use crate::session::limited::{Limit, with_limit};
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{print_value, tell};
 use crate::shared::{names, output, view};
 
-/// How many items are put in one transaction, and how many bytes.
-const MOST_AT_ONCE: usize = 500;
-const MOST_BYTES_AT_ONCE: usize = 256 * 1024;
+/// The maximum number of items in one transaction, and their maximum size in bytes.
+const MAX_BATCH_ITEMS: usize = 500;
+const MAX_BATCH_BYTES: usize = 256 * 1024;
 
 const NOTES: &str = "\
-An item is any bytes. Programs on the library read JSON by default; a script that puts for them writes JSON.
+An item consists of any bytes. Programs on the library read JSON by default; a script that puts items for them must \
+write JSON.
 
 Examples:
   lockkeeper queue put jobs cat.jpg dog.jpg
@@ -36,20 +37,21 @@ Examples:
   lockkeeper queue ls jobs
   lockkeeper queue retry --all jobs
 
-Exit codes: 1, there is no item, none of that id, or it is worked on; 69, the queue has an item of the id of put --id; others: \
+Exit codes: 1, there is no item, no item with that id, or it is being worked on; 69, the queue already has an item \
+with the id of put --id; others: \
 lockkeeper run --help";
 
 const TAKE_NOTES: &str = "\
-The item is done when it is written to standard output. If that fails, it stays in the queue. For work that may fail, use \
-lockkeeper queue work.";
+The item is done after it was written to standard output. If that fails, it stays in the queue. For work that may \
+fail, use lockkeeper queue work.";
 
-/// What is done with the queue.
+/// A subcommand of `queue`.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = NOTES)]
 pub(crate) enum QueueTask {
     /// Put items, or standard input as one item; print their ids
     Put(Box<PutArguments>),
-    /// Take one item, print it byte for byte, and end it
+    /// Take one item, print it byte for byte, and mark it as done
     #[command(after_long_help = TAKE_NOTES)]
     Take {
         #[command(flatten)]
@@ -64,7 +66,7 @@ pub(crate) enum QueueTask {
         #[command(flatten)]
         queue: QueueName,
 
-        /// List at most so many items
+        /// List at most N items
         #[arg(long, value_name = "N", default_value_t = 100)]
         most: usize,
     },
@@ -73,25 +75,25 @@ pub(crate) enum QueueTask {
         #[command(flatten)]
         queue: QueueName,
 
-        /// All of them
+        /// All dead letters
         #[arg(long, conflicts_with = "ids")]
         all: bool,
 
-        /// Which ones
+        /// The ids of the dead letters
         #[arg(value_name = "ID", required_unless_present = "all")]
         ids: Vec<String>,
     },
-    /// Make dead letters of items that wait
+    /// Make waiting items dead letters
     Bury {
         #[command(flatten)]
         items: ItemNames,
 
-        /// Why, for others to read
+        /// The reason, for others to read
         #[arg(long, value_name = "TEXT", default_value = "buried by hand",
               value_parser = names::remark)]
         reason: String,
     },
-    /// Delete items for good, waiting, worked on or dead; a command that works on one is ended
+    /// Delete items in any state; a command that works on one is ended
     Cancel(ItemNames),
 }
 
@@ -107,7 +109,7 @@ pub(crate) struct ItemNames {
     #[command(flatten)]
     queue: QueueName,
 
-    /// Which ones
+    /// The ids of the items
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 }
@@ -117,7 +119,7 @@ pub(crate) struct PutArguments {
     #[command(flatten)]
     queue: QueueName,
 
-    /// The items; without any, standard input
+    /// The items; without them, standard input
     #[arg(value_name = "ITEM")]
     items: Vec<OsString>,
 
@@ -129,20 +131,20 @@ pub(crate) struct PutArguments {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
 
-    /// Not before this time has passed
+    /// Do not take it before this time has passed
     #[arg(long, value_name = "DURATION", value_parser = names::duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
 
-    /// Of the items of one key, one is worked on at a time, in their order
+    /// The key of the item: of the items with one key, only one is worked on at a time, in order
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
 
-    /// The id of the item: refused with 69 if the queue has one of this id
+    /// The id of the item; fails with 69 if the queue already has an item with this id
     #[arg(long, value_name = "ID")]
     id: Option<String>,
 }
 
-/// What was put, as JSON. The names are stable.
+/// The result of a put, as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownPut<'a> {
     queue: &'a str,
@@ -154,16 +156,16 @@ struct ShownItem<'a> {
     queue: &'a str,
     id: &'a str,
     attempt: u32,
-    /// `null` if it is not text.
+    /// `null` if it is not UTF-8.
     text: Option<&'a str>,
-    /// In base64, if it is not text.
+    /// In base64, if it is not UTF-8.
     base64: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct ShownQueue<'a> {
     queue: &'a str,
-    /// Whether there is one.
+    /// Whether the queue exists.
     exists: bool,
     waiting: usize,
     claimed: usize,
@@ -200,14 +202,14 @@ struct ListedLetter<'a> {
     holder: Option<&'a OwnerInfo>,
 }
 
-/// What came of a request about some items, as JSON.
+/// The result of a request about some items, as JSON.
 #[derive(Debug, Serialize)]
 struct ShownDone<'a> {
     queue: &'a str,
     done: &'a [String],
-    /// There are none of these ids.
+    /// The ids that do not exist.
     missing: &'a [String],
-    /// These are there, but not in a state for it.
+    /// The items that exist, but in the wrong state.
     left: Vec<ListedItem<'a>>,
 }
 
@@ -240,7 +242,7 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     let PutArguments { queue: QueueName { name }, items, lines, priority, delay, key, id } =
         arguments;
     if id.is_some() && items.len() > 1 {
-        return Err(Failure::new(Exit::Usage, "--id is for one item"));
+        return Err(Failure::new(Exit::Usage, "--id requires exactly one item"));
     }
     let items: Vec<Bytes> = match (lines, items.is_empty()) {
         (true, _) => content::lines()?.into_iter().map(Bytes::from).collect(),
@@ -284,7 +286,7 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     let result = result.await;
 
     let lines = || put.iter().fold(String::new(), |text, id| text + id + "\n");
-    // Also of those before one that failed.
+    // Also print the ids of items before the one that failed.
     if result.is_ok() || !put.is_empty() {
         output::show(global, &ShownPut { queue: name.as_str(), ids: &put }, lines)?;
     }
@@ -296,15 +298,15 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     Ok(Exit::Ok.code())
 }
 
-/// Runs of items that fit into one transaction each.
+/// Splits items into groups that fit into one transaction each.
 fn batches(mut items: &[Bytes]) -> impl Iterator<Item = &[Bytes]> {
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |item: &&Bytes| {
             bytes += item.len();
-            bytes <= MOST_BYTES_AT_ONCE
+            bytes <= MAX_BATCH_BYTES
         };
-        let count = items.iter().take(MOST_AT_ONCE).take_while(fits).count().max(1);
+        let count = items.iter().take(MAX_BATCH_ITEMS).take_while(fits).count().max(1);
         let (batch, rest) = items.split_at_checked(count)?;
         items = rest;
         Some(batch)
@@ -313,10 +315,10 @@ fn batches(mut items: &[Bytes]) -> impl Iterator<Item = &[Bytes]> {
 
 async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Failure> {
     if output::is_closed() {
-        let message = "standard output is closed: the item would be lost";
+        let message = "standard output is closed, so the item would be lost";
         return Err(Failure::new(Exit::Disk, message).advise("to drop an item, use queue cancel"));
     }
-    let ended = lasting(global, limit.time, async |connection| {
+    let ended = with_limit(global, limit.time, async |connection| {
         let queue = open(&connection.client, name)?;
         let taken = match limit.nonblock {
             true => queue.try_take().await,
@@ -329,18 +331,18 @@ async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
             true => format!("{:#}\n", output::json(&ShownItem::new(name, &item))?).into(),
             false => item.value().clone(),
         };
-        // Not on this thread: a reader that is slow must cost neither the lease nor a signal.
+        // Not on this thread: a slow reader must delay neither a renewal nor a signal.
         let printed = spawn_blocking(move || print_value(&text)).await;
         printed.map_err(|error| Failure::new(Exit::Bug, error.to_string()))??;
         item.done().await.map_err(|error| {
-            Failure::of_recipe(&error).advise("the item was printed, and may be taken again")
+            Failure::of_recipe(&error).advise("the item was printed, but may be taken again")
         })?;
         Ok(Exit::Ok.code())
     });
     ended.await?.code(Ok)
 }
 
-/// Does something to each of these items, or to all dead letters.
+/// Applies a request to each of these items, or to all dead letters.
 async fn each(
     global: &Global,
     name: &ZnodePath,
@@ -358,7 +360,7 @@ async fn each(
         for id in ids.map_err(|error| Failure::of_recipe(&error))? {
             match change(&queue, &id).await.map_err(|error| Failure::of_recipe(&error))? {
                 true => done.push(id),
-                // Another program was quicker.
+                // Another program was faster.
                 false if all => {}
                 false => missing.push(id),
             }
@@ -377,16 +379,16 @@ async fn each(
     let shown = ShownDone { queue, done: &done, missing: &missing, left: listed };
     output::show(global, &shown, || done.iter().fold(String::new(), |text, id| text + id + "\n"))?;
     for id in &missing {
-        tell(&view::printable(&format!("{name} has no such item {id}: see lockkeeper queue ls")));
+        tell(&view::printable(&format!("{name} does not have item {id}: see lockkeeper queue ls")));
     }
     for item in &left {
         let state = match (&item.holder, item.state) {
             (Some(holder), ItemState::Claimed) => {
-                format!("is worked on by {}: only cancel ends it", view::program(holder))
+                format!("is being worked on by {}: only cancel can end it", view::program(holder))
             }
-            (None, ItemState::Claimed) => "is worked on: only cancel ends it".to_owned(),
-            (_, ItemState::Delayed) => "comes later, and is no dead letter".to_owned(),
-            _ => "waits, and is no dead letter".to_owned(),
+            (None, ItemState::Claimed) => "is being worked on: only cancel can end it".to_owned(),
+            (_, ItemState::Delayed) => "is delayed, not a dead letter".to_owned(),
+            _ => "is waiting, not a dead letter".to_owned(),
         };
         tell(&format!("{name}: item {} {state}", view::printable(&item.id)));
     }
@@ -411,7 +413,7 @@ async fn ls(global: &Global, name: &ZnodePath, most: usize) -> Result<u8, Failur
     let shown = ShownQueue { exists, ..ShownQueue::new(name, &report, &items, &dead) };
     output::show(global, &shown, || match exists {
         true => describe(name, &report, &items, &dead),
-        false => format!("there is no queue at {name}\n"),
+        false => format!("no queue at {name}\n"),
     })?;
     Ok(Exit::Ok.code())
 }
@@ -467,7 +469,7 @@ fn describe(
     text
 }
 
-/// When a delayed item is due, by the clock of this machine.
+/// When a delayed item becomes due, by this machine's clock.
 fn due(item: &QueuedItem) -> Option<String> {
     let due = std::time::UNIX_EPOCH + Duration::from_millis(item.due_unix_ms?);
     let left = due.duration_since(std::time::SystemTime::now());

@@ -28,75 +28,73 @@ use crate::shared::{allocator, names};
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// ZooKeeper has none of its own for TLS; this is the one that its documents use.
+/// ZooKeeper does not define a default port for TLS; its documentation uses this one.
 const DEFAULT_TLS_PORT: u16 = 2281;
 
 /// Run a server that any ZooKeeper client can use
 ///
-/// It stops on TERM and INT, and then every lock is still there at the next start, for as long as
-/// its session lasts. On HUP it reads its certificates again. Command-line options override the
-/// configuration file.
+/// TERM and INT stop the server; locks whose sessions have not expired still exist at the next start.
+/// On HUP it reads its certificates again. Command-line options override the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct ServeOptions {
-    /// ZooKeeper's configuration file; keys that have no effect here are named in the log
+    /// ZooKeeper's configuration file; the log names keys that have no effect here
     #[arg(long, value_name = "ZOO.CFG")]
     config: Option<PathBuf>,
 
-    /// Where to listen [default: 127.0.0.1:2181]
+    /// The address to listen on [default: 127.0.0.1:2181]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen: Vec<SocketAddr>,
 
-    /// Where to keep the data [default: a directory `serve` in LOCKKEEPER_HOME]; with durability
-    /// memory, the file DIR.floor beside it is all that is kept
+    /// The data directory [default: the directory `serve` in LOCKKEEPER_HOME]; with durability
+    /// memory, only the file DIR.floor next to it is kept
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// What an acknowledged write survives: sync (a power cut), os (kill -9) or memory (nothing)
+    /// What acknowledged writes survive: sync (a power failure), os (kill -9) or memory (nothing)
     #[arg(long, value_name = "sync|os|memory", default_value = "sync")]
     durability: Durability,
 
     /// Whether threads poll for more requests before they sleep: faster answers on machines where
-    /// waking a thread is slow, for more processor time while busy
+    /// waking a thread is slow, at the cost of processor time while busy
     #[arg(long, value_name = "off|adaptive", default_value_t)]
     spin: Spin,
 
-    /// The unit of session expiry; sessions last 2 to 20 of these [default: 2s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    /// The unit of session expiry; a session timeout is 2 to 20 of these [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     tick: Option<Duration>,
 
-    /// How long no session begins after a restore, or a restart in memory, because clients of the
-    /// last engine may still hold locks; 0s if none can [default: the longest session timeout]
+    /// How long no session starts after a restore, or after a restart in memory, because clients of the
+    /// previous engine may still hold locks; 0s if none can [default: the longest session timeout]
     #[arg(long, value_name = "DURATION", value_parser = names::duration)]
     quiet_time: Option<Duration>,
 
-    /// Allow an address that other machines can reach, without encryption
+    /// Allow unencrypted connections on an address that other machines can reach
     #[arg(long)]
     allow_plaintext: bool,
 
-    /// Serve metrics for Prometheus, at http://ADDRESS:PORT/metrics, and beside them /healthz and
-    /// /readyz
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, with /healthz and /readyz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     metrics: Option<SocketAddr>,
 
-    /// Answer monitors that ask for http://NAME too. On a loopback address, only localhost and IP
-    /// addresses are answered without this, so that no web page can read the metrics. Repeatable
+    /// Also answer requests for http://NAME. On a loopback address, only localhost and IP addresses
+    /// are answered by default, so that web pages cannot read the metrics. Repeatable
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     allow_host: Vec<String>,
 
-    /// Answer these of ZooKeeper's four-letter words too, such as mntr,stat, or * for all of them
+    /// Also answer these four-letter words of ZooKeeper, such as mntr,stat, or * for all of them
     /// [default: srvr, ruok and isro]
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     four_letter_words: Vec<String>,
 
-    /// The super user, who may do everything, in ZooKeeper's format: user:base64(sha1(user:password))
+    /// The super user, who has all permissions, in ZooKeeper's format: user:base64(sha1(user:password))
     #[arg(long, value_name = "USER:HASH", env = "LOCKKEEPER_SUPER_DIGEST", hide_env_values = true)]
     super_digest: Option<SuperDigest>,
 
-    /// Let clients create nodes with a time to live
+    /// Allow clients to create nodes with a time to live
     #[arg(long)]
     ttl_nodes: bool,
 
-    /// Refuse changes that exceed a hard quota, instead of only counting
+    /// Reject changes that exceed a hard quota, instead of only counting
     #[arg(long)]
     enforce_quotas: bool,
 
@@ -107,32 +105,32 @@ pub(crate) struct ServeOptions {
     tls: TlsOptions,
 }
 
-/// Encryption.
+/// The TLS options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TLS")]
 struct TlsOptions {
-    /// Where to listen with TLS [default: 127.0.0.1:2281]; without --listen, nowhere else
+    /// The address to listen on with TLS [default: 127.0.0.1:2281]; without --listen, TLS only
     #[arg(long, value_name = "ADDRESS:PORT", requires = "cert", value_parser = address)]
     tls_listen: Vec<SocketAddr>,
 
-    /// The server's certificate, with the chain up to its root: a PEM file
+    /// A PEM file with the server's certificate, including the chain up to its root
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
-    /// The certificate's private key: a PEM file
+    /// A PEM file with the certificate's private key
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// The root certificates for the certificates of clients: a PEM file
+    /// A PEM file with the root certificates for client certificates
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
 
-    /// Refuse clients that show no certificate
+    /// Reject clients without a certificate
     #[arg(long, requires = "client_ca")]
     require_client_cert: bool,
 }
 
-/// A user and the hash of a password; never printed.
+/// A user name and the hash of a password. Never printed.
 #[derive(Clone)]
 struct SuperDigest(String);
 
@@ -152,8 +150,8 @@ impl std::fmt::Debug for SuperDigest {
 pub(crate) async fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let (builder, tls_files) = builder(options)?;
     let mut signals = ServerSignals::register()?;
-    // Large data takes its time. What was acknowledged is on the disk, so nothing is lost if the
-    // process ends meanwhile.
+    // Loading much data takes time. Acknowledged writes are on the disk, so nothing is lost if the process ends
+    // before that.
     let started = tokio::select! {
         started = builder.start() => started,
         _ = signals.stop() => return Ok(Exit::Ok.code()),
@@ -179,7 +177,7 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<u8, Failure> {
     Ok(Exit::Ok.code())
 }
 
-/// A line for whoever asks the service manager.
+/// The status line for the service manager.
 fn status(engine: &Engine) -> String {
     let serving = format!("serving {}", engine.connect_string());
     match quiet(engine) {
@@ -188,13 +186,13 @@ fn status(engine: &Engine) -> String {
     }
 }
 
-/// What to say of a quiet time.
+/// The status during the quiet time.
 fn quiet(engine: &Engine) -> Option<String> {
     let left = engine.quiet_time_left()?.as_secs_f64().ceil();
-    Some(format!("no session begins for another {left} s, the quiet time"))
+    Some(format!("no session starts for another {left} s (quiet time)"))
 }
 
-/// An engine that runs.
+/// A running engine.
 struct Serving<'a> {
     engine: &'a Engine,
     tls_files: Option<TlsFiles>,
@@ -202,7 +200,7 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// Does what signals ask for, until one asks for the end.
+    /// Handles signals until one requests the end.
     async fn until_the_end(&self, signals: &mut ServerSignals) -> Result<(), EngineError> {
         let in_terminal = isatty(std::io::stderr());
         loop {
@@ -214,7 +212,7 @@ impl Serving<'_> {
                         tracing::info!("{name}: stopping");
                         return Ok(());
                     }
-                    // Whoever closes a terminal does not mean what is left of it to go on.
+                    // After its terminal was closed, the server must not keep running.
                     SignalRequest::Reload if in_terminal && !isatty(std::io::stderr()) => return Ok(()),
                     SignalRequest::Reload => self.reload(),
                 },
@@ -222,30 +220,30 @@ impl Serving<'_> {
         }
     }
 
-    /// Reads the certificates again. If that fails, those of before stay in use.
+    /// Reads the certificates again. If that fails, the previous ones stay in use.
     fn reload(&self) {
         self.notifier.reloading();
         match self.tls_files.as_ref().map(TlsFiles::read) {
-            None => tracing::info!("HUP: there are no certificates to read again"),
+            None => tracing::info!("HUP: no certificates to reload"),
             Some(Ok(tls)) => {
                 self.engine.set_tls(tls);
-                tracing::info!("HUP: new connections get the certificates that were read now");
+                tracing::info!("HUP: certificates reloaded for new connections");
             }
             Some(Err(failure)) => {
-                tracing::error!("HUP: the certificates of before stay in use: {failure}");
+                tracing::error!("HUP: the previous certificates stay in use: {failure}");
             }
         }
         self.notifier.ready(&status(self.engine));
     }
 }
 
-/// Waits for the end of the quiet time, for ever if there is none.
+/// Waits for the end of the quiet time. Without a quiet time, never returns.
 async fn end_of_quiet(engine: &Engine) {
     let Some(mut left) = engine.quiet_time_left() else {
         return std::future::pending().await;
     };
     loop {
-        // The timer stands still while the machine sleeps, and the quiet time does not.
+        // Timers stop while the machine is suspended; the quiet time does not.
         tokio::time::sleep(left.min(Duration::from_secs(1))).await;
         match engine.quiet_time_left() {
             Some(more) => left = more,
@@ -254,7 +252,7 @@ async fn end_of_quiet(engine: &Engine) {
     }
 }
 
-/// The settings: the command line, then the file, then the defaults.
+/// The settings: the command line overrides the file, which overrides the defaults.
 fn builder(options: ServeOptions) -> Result<(Builder, Option<TlsFiles>), Failure> {
     let file = match &options.config {
         Some(path) => ZooCfg::read(path)?,
@@ -270,7 +268,7 @@ fn builder(options: ServeOptions) -> Result<(Builder, Option<TlsFiles>), Failure
         listen.extend(file.address().or(tls.is_none().then_some(default)));
     }
 
-    // What the file says comes first, so that the command line has the last word.
+    // Values of the file are set first, so that the command line overrides them.
     let engine = Engine::builder().at_rest(allocator::give_back);
     let mut builder = file.apply(engine.durability(options.durability).spin(options.spin));
     builder = options.limits.apply(builder);
@@ -302,32 +300,32 @@ fn builder(options: ServeOptions) -> Result<(Builder, Option<TlsFiles>), Failure
     Ok((words.fold(builder, Builder::four_letter_word), tls_files))
 }
 
-/// The name of a host, as a request has it without the port.
+/// A host name, as in a request but without the port.
 fn host_name(text: &str) -> Result<String, &'static str> {
     let is_in_names = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     match !text.is_empty() && text.chars().all(is_in_names) {
         true => Ok(text.to_owned()),
-        false => Err("write the name alone, such as metrics.example.org, without a port"),
+        false => Err("write only the name, such as metrics.example.org, without a port"),
     }
 }
 
-/// Where the data is to be; `None` for an engine in memory that keeps nothing at all.
+/// The data directory; `None` for an engine in memory that keeps nothing.
 fn data_dir(given: Option<PathBuf>, durability: Durability) -> Result<Option<PathBuf>, Failure> {
     match given.map_or_else(local::served_data, Ok) {
         Ok(directory) => Ok(Some(directory)),
         Err(failure) if durability == Durability::Memory => {
             tracing::warn!(
-                "the next engine will know nothing of this one: it gives smaller tokens if the clock is \
-                 set back, and has no quiet time unless it is told one ({failure})"
+                "the next engine will not know this one: it issues smaller tokens if the clock is \
+                 set back, and has no quiet time unless --quiet-time sets one ({failure})"
             );
             Ok(None)
         }
-        Err(failure) => Err(failure.advise("or give --data-dir")),
+        Err(failure) => Err(failure.advise("or use --data-dir")),
     }
 }
 
 impl TlsOptions {
-    /// Where to listen with TLS, and with which files, if at all.
+    /// The addresses to listen on with TLS and the files for it, if TLS is enabled.
     fn settings(&self, file: &ZooCfg) -> Option<(Vec<SocketAddr>, TlsFiles)> {
         if let (Some(certificate), Some(key)) = (self.cert.clone(), self.key.clone()) {
             let mut addresses = self.tls_listen.clone();
@@ -341,7 +339,7 @@ impl TlsOptions {
             let client_roots = self.client_ca.clone().map(|roots| (roots, clients));
             return Some((addresses, TlsFiles { certificate, key, client_roots }));
         }
-        // ZooKeeper's PEM key stores have both in one file.
+        // ZooKeeper's PEM key stores contain both in one file.
         let (address, both) = file.secure()?;
         let client_roots = file.client_roots().map(|(roots, clients)| (roots.into(), clients));
         let (certificate, key) = (both.to_owned(), both.to_owned());
@@ -349,9 +347,9 @@ impl TlsOptions {
     }
 }
 
-/// Reads `127.0.0.1:2181` or `localhost:2181`.
+/// Parses `127.0.0.1:2181` or `localhost:2181`.
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let explain = |why: &str| format!("{why}; write it like 127.0.0.1:2181");
+    let explain = |why: &str| format!("{why}; use the form 127.0.0.1:2181");
     let mut found = text.to_socket_addrs().map_err(|error| explain(&error.to_string()))?;
     found.next().ok_or_else(|| explain("the name has no address"))
 }

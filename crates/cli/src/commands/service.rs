@@ -8,70 +8,72 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use lockkeeper::overview::PathUse;
 use lockkeeper::{
-    Error, ErrorCode, Instance, Instances, Listed, Payload, Pick, PresenceState, Registration,
-    ServiceDirectory, ZnodePath,
+    Error, ErrorCode, Instance, Instances, ListedInstance, Payload, Pick, PresenceState,
+    Registration, ServiceDirectory, ZnodePath,
 };
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::session::beside::{self, OwnEntry};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
-use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{unless_reader_closed, with_limit};
+use crate::session::path_use;
+use crate::session::user_command::{self, OwnEntry};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::output::{self, print, print_to_reader, tell};
 use crate::shared::{names, view};
 
 const REGISTER_NOTES: &str = "\
-One line on standard output says that the instance is registered; with --json it is one object. With a command there \
-is none: the output is the command's. The instance is taken out when the command ends or, without one, on Ctrl-C, TERM, \
-HUP or QUIT. It is marked as not enabled before such a signal is passed on to the command, so that no new calls come. If \
-lockkeeper is killed, the instance is listed until its session expires, and the command goes on.
+When the instance is registered, one line on standard output confirms it; with --json it is one object. With a \
+command, there is no such line: the output is the command's. The instance is removed when the command ends or, \
+without one, on Ctrl-C, TERM, HUP or QUIT. It is marked as disabled before such a signal is forwarded to the \
+command, so that it gets no new calls. If lockkeeper is killed, the instance is listed until its session expires, \
+and the command keeps running.
 
-An instance with the same --name is replaced: a program that is started again takes the place of its earlier life.
+An instance with the same --name is replaced: a restarted program takes the place of its previous process.
 
-The znode is that of Curator's service discovery, so its programs find the instance, too. The command gets these in its \
-environment: LOCKKEEPER_SERVICE, the folder and the service; LOCKKEEPER_INSTANCE, the id; LOCKKEEPER_CONNECT, and the \
-files of credentials and certificates under the names of their variables.
+The znode has the format of Curator's service discovery, so its programs find the instance as well. The environment \
+of the command contains LOCKKEEPER_SERVICE, the folder and the service; LOCKKEEPER_INSTANCE, the id; \
+LOCKKEEPER_CONNECT, and the files of credentials and certificates under the names of their variables.
 
 Examples:
   lockkeeper service register services/web --address 10.0.0.7 --port 80 -- ./web
   lockkeeper service register services/web --address $(hostname) --port 80 --name web1 --weight 2
   lockkeeper service register services/web --address 10.0.0.7 --port 80 --data '{\"version\":\"1.2\"}' -- ./web
 
-Exit codes: the command's own; 0 without one; 128 + n, signal n came before the instance was there; others: lockkeeper \
+Exit codes: the command's own; 0 without one; 128 + n, signal n came before it was registered; others: lockkeeper \
 run --help";
 
 const LS_NOTES: &str = "\
-Instances that are registered by programs on Curator are listed, too. One that is not enabled, or of weight 0, gets no \
+Instances registered by programs on Curator are listed as well. A disabled instance, or one of weight 0, gets no \
 calls.
 
---watch prints the instances again after each change. Several changes in a row may be one. With --json there is one \
-object on each line. It ends with Ctrl-C, or when its reader has gone.
+--watch prints the instances again after each change. Several quick changes may be combined. With --json there is one \
+object on each line. It ends with Ctrl-C, or when the reader closes the pipe.
 
 Examples:
   lockkeeper service ls services/web
   lockkeeper service ls services/web --json | jq -r '.instances[].address'
   lockkeeper service ls services --all           the names of the services in a folder
 
-Exit codes: 0, also if there is no instance; others: lockkeeper run --help";
+Exit codes: 0, even if there are no instances; others: lockkeeper run --help";
 
 const PICK_NOTES: &str = "\
-Without --key, the instance is drawn at random, by weight. With --key it is the one that the key belongs to by rendezvous \
-hashing: the same for each program that sees the same instances, and few keys move when an instance comes or goes. An \
-IPv6 address is in brackets. An instance without a port has that for TLS printed; one without any, the address alone.
+Without --key, the instance is drawn at random, by weight. With --key it is determined by rendezvous hashing: all \
+programs that see the same instances get the same one for a key, and few keys move when an instance comes or goes. \
+An IPv6 address is printed in brackets, with the port of the instance or else its port for TLS. An instance without \
+a port is printed as the address alone.
 
 Examples:
   curl http://$(lockkeeper service pick services/web)/
   lockkeeper service pick services/cache --key user-7
-  lockkeeper service pick services/web --zone b  one of zone b, if there is any
+  lockkeeper service pick services/web --zone b  one of zone b, if there is one
 
-Exit codes: 0, there is one; 1, there is none that takes calls; others: lockkeeper run --help";
+Exit codes: 0, an instance is printed; 1, no instance takes calls; others: lockkeeper run --help";
 
-/// What is done with the service.
+/// A subcommand of `service`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServiceTask {
     /// Be an instance of a service while a command runs, or until Ctrl-C
@@ -98,7 +100,7 @@ pub(crate) enum ServiceTask {
         #[command(flatten)]
         service: ServiceName,
 
-        /// The instance that this key belongs to
+        /// Pick the instance that is responsible for this key
         #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
         key: Option<OsString>,
 
@@ -127,7 +129,7 @@ pub(crate) struct RegisterOptions {
     #[command(flatten)]
     service: ServiceName,
 
-    /// The name or address of its host
+    /// The host name or address of the instance
     #[arg(long, value_name = "HOST", value_parser = host)]
     address: String,
 
@@ -139,19 +141,19 @@ pub(crate) struct RegisterOptions {
     #[arg(long, value_name = "N")]
     ssl_port: Option<u16>,
 
-    /// What the instance is called: its id; without it, HOST:PORT
+    /// The id of the instance [default: HOST:PORT]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Its share of the calls, compared with that of others
+    /// Its share of the calls, relative to the other instances
     #[arg(long, value_name = "N", default_value_t = 1)]
     weight: u32,
 
-    /// Where it is: programs may prefer instances of their own zone
+    /// Its zone: programs may prefer instances of their own zone
     #[arg(long, value_name = "ZONE")]
     zone: Option<String>,
 
-    /// What others read of it, as JSON: its payload. Programs on Curator read an object
+    /// Data for others to read, as JSON: its payload. Programs on Curator need an object
     #[arg(long, value_name = "JSON", value_parser = payload)]
     data: Option<Payload>,
 
@@ -159,7 +161,7 @@ pub(crate) struct RegisterOptions {
     command: CommandLine,
 }
 
-/// A registered instance as JSON. The names are stable.
+/// A registered instance as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownRegistration<'a> {
     service: &'a str,
@@ -167,19 +169,19 @@ struct ShownRegistration<'a> {
     node: &'a str,
 }
 
-/// The services of a folder as JSON. The names are stable.
+/// The services of a folder as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ListedServices<'a> {
     folder: &'a str,
     services: BTreeSet<String>,
 }
 
-/// The instances as JSON. The names are stable.
+/// The instances as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ListedInstances<'a> {
     service: &'a str,
     instances: Vec<ShownInstance<'a>>,
-    /// Nodes with other data than that of an instance, and those that may not be read.
+    /// Nodes without the data of an instance, and nodes without read permission.
     unreadable: Vec<UnreadableNode<'a>>,
 }
 
@@ -190,7 +192,7 @@ struct ShownInstance<'a> {
     address: Option<&'a str>,
     port: Option<u16>,
     ssl_port: Option<u16>,
-    /// As `service pick` prints it.
+    /// As printed by `service pick`.
     endpoint: Option<String>,
     zone: Option<&'a str>,
     weight: u32,
@@ -206,19 +208,19 @@ struct UnreadableNode<'a> {
     reason: &'a str,
 }
 
-/// Reads a service: its last part is the service, and what is above it the folder.
+/// Parses a service: the last part of the path is the service, the rest is the folder.
 fn service_path(text: &str) -> Result<ServicePath, String> {
     let path = names::lock(text).map_err(|error| error.to_string())?;
     match path.parent().filter(|folder| !folder.is_root()) {
         Some(folder) => Ok(ServicePath { path, folder }),
-        None => Err("a service is in a folder: write it like services/web".to_owned()),
+        None => Err("a service must be in a folder: use the form services/web".to_owned()),
     }
 }
 
 fn host(text: &str) -> Result<String, String> {
     match text {
         "" => Err("it is empty".to_owned()),
-        _ if text.contains(char::is_control) => Err("it has control characters".to_owned()),
+        _ if text.contains(char::is_control) => Err("it contains control characters".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
@@ -227,14 +229,14 @@ fn payload(text: &str) -> Result<Payload, String> {
     Payload::from_json(text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Registers an instance, lists them or picks one.
+/// Registers an instance, lists the instances or picks one.
 pub(crate) async fn service(global: &Global, task: ServiceTask) -> Result<u8, Failure> {
     match task {
         ServiceTask::Register(options) => register(global, *options).await,
         ServiceTask::Ls { path, all: true, .. } => services(global, &path).await,
         ServiceTask::Ls { path, watch, .. } => {
             let service = service_path(path.as_str())
-                .map_err(|error| Failure::new(Exit::Usage, error).advise("or add --all"))?;
+                .map_err(|error| Failure::new(Exit::Usage, error).advise("or use --all"))?;
             if watch { follow(global, &service).await } else { ls(global, &service).await }
         }
         ServiceTask::Pick { service, key, zone } => pick(global, &service.path, key, zone).await,
@@ -262,8 +264,8 @@ async fn register(global: &Global, options: RegisterOptions) -> Result<u8, Failu
     instance.payload = options.data;
 
     options.command.check()?;
-    beside::listed(global, &options.command.words(), async |connection| {
-        used::check(&connection.client, &service.path, PathUse::Service).await?;
+    user_command::listed(global, &options.command.words(), async |connection| {
+        path_use::check(&connection.client, &service.path, PathUse::Service).await?;
         let registration =
             Registration::start(&connection.client, service.folder.as_str(), instance)
                 .await
@@ -294,7 +296,7 @@ impl OwnEntry for Registered {
     }
 
     async fn drain(&self, limit: Duration) {
-        // It is taken out soon, in any case.
+        // If this fails, the instance is removed soon anyway.
         let _ = self.registration.drain_timeout(limit).await;
     }
 
@@ -342,7 +344,7 @@ async fn ls(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
 }
 
 async fn follow(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let directory = open(connection, service, None).await?;
         let mut changes = directory.changes();
         let mut instances = directory.instances();
@@ -354,13 +356,13 @@ async fn follow(global: &Global, service: &ServicePath) -> Result<u8, Failure> {
                 true => format!("{value}\n"),
                 false => format!("{}\n{}\n", view::now(), listed.text()),
             };
-            // The first change may be one that the first picture shows already.
+            // The first change may already be part of the first output.
             let is_new = last.as_ref() != Some(&value);
             if is_new && !print_to_reader(&shown)? {
                 return Ok(());
             }
             last = Some(value);
-            let Some(update) = unless_unread(changes.next()).await else { return Ok(()) };
+            let Some(update) = unless_reader_closed(changes.next()).await else { return Ok(()) };
             instances = update.map_err(|error| Failure::of_recipe(&error))?.instances;
         }
     });
@@ -379,8 +381,8 @@ async fn pick(
             Some(key) => Pick::key(key.as_encoded_bytes()),
             None => Pick::PowerOfTwo,
         };
-        // An instance that does not say where it is cannot be called.
-        let mut tried: Vec<Arc<Listed>> = Vec::new();
+        // An instance without an address cannot be called.
+        let mut tried: Vec<Arc<ListedInstance>> = Vec::new();
         Ok(loop {
             match directory.pick_except(&tried, how) {
                 Ok(call) if call.instance().address.is_none() => {
@@ -407,7 +409,7 @@ async fn pick(
     }
 }
 
-/// Where an instance is: `10.0.0.7:80`, `[::1]:80`.
+/// The address of an instance with its port: `10.0.0.7:80`, `[::1]:80`.
 fn endpoint(address: &str, port: Option<u16>) -> String {
     match port {
         Some(port) if address.contains(':') => format!("[{address}]:{port}"),
@@ -417,7 +419,7 @@ fn endpoint(address: &str, port: Option<u16>) -> String {
 }
 
 impl<'a> ShownInstance<'a> {
-    fn new(instance: &'a Listed) -> Self {
+    fn new(instance: &'a ListedInstance) -> Self {
         let (port, ssl_port) = (instance.port, instance.ssl_port);
         let address = instance.address.as_deref();
         let payload = instance.payload.as_ref();
@@ -438,7 +440,7 @@ impl<'a> ShownInstance<'a> {
 
     fn row(&self) -> Vec<String> {
         let state = match (self.enabled, self.weight) {
-            (false, _) => "not enabled".to_owned(),
+            (false, _) => "disabled".to_owned(),
             (true, weight) => weight.to_string(),
         };
         let endpoint = self.endpoint.as_deref().unwrap_or_default();
@@ -491,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_and_its_port_can_be_told_apart() {
+    fn an_address_and_its_port_are_distinguishable() {
         for (address, port, text) in
             [("db1", Some(80), "db1:80"), ("::1", Some(80), "[::1]:80"), ("::1", None, "::1")]
         {

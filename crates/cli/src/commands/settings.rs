@@ -1,4 +1,4 @@
-//! `lockkeeper settings`: what is in force, and from where.
+//! `lockkeeper settings`: the settings in force, and their sources.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,33 +14,33 @@ use crate::shared::output::show;
 use crate::shared::view::printable;
 
 const NOTES: &str = "\
-Each setting is taken by itself, from the first of these that has it: the option, the environment \
-variable, the file of --config or LOCKKEEPER_CONFIG, ~/.config/lockkeeper/config.toml (in \
-XDG_CONFIG_HOME, if that is set), /etc/lockkeeper/config.toml (or LOCKKEEPER_SYSTEM_CONFIG), the \
+Each setting is resolved on its own, from the first of these that sets it: the option, the environment \
+variable, the file of --config or LOCKKEEPER_CONFIG, ~/.config/lockkeeper/config.toml (or below \
+XDG_CONFIG_HOME, if set), /etc/lockkeeper/config.toml (or LOCKKEEPER_SYSTEM_CONFIG), the \
 default. The keys of a file (TOML) are the long names of the options, such as connect and \
 require-servers. Credentials are not shown.
 
-Environment, besides that of the options:
-  LOCKKEEPER_HOME              where this user's own engine lives
+Environment, in addition to the variables of the options:
+  LOCKKEEPER_HOME              the directory of this user's own engine
                                [default: ~/.local/state/lockkeeper]
-  LOCKKEEPER_SYSTEM_HOME       where the engine for all users of this machine lives
-                               (lockkeeper local enable --system), or none, to have
-                               an engine of one's own all the same
+  LOCKKEEPER_SYSTEM_HOME       the directory of the engine for all users of this machine
+                               (lockkeeper local enable --system), or none, to use a
+                               separate engine anyway
                                [default: /var/lib/lockkeeper-system]
   LOCKKEEPER_SYSTEM_CONFIG     the configuration file for all users, or none
                                [default: /etc/lockkeeper/config.toml]
-  LOCKKEEPER_LOCAL_DURABILITY  what it survives: sync (a power cut), os (kill -9)
-                               or memory (nothing) [default: sync]
-  LOCKKEEPER_LOCAL_IDLE        how long it stays without sessions [default: 10m]
-  LOCKKEEPER_LOG               what is logged on standard error, such as debug
+  LOCKKEEPER_LOCAL_DURABILITY  what its writes survive: sync (a power failure), os
+                               (kill -9) or memory (nothing) [default: sync]
+  LOCKKEEPER_LOCAL_IDLE        how long it runs without sessions [default: 10m]
+  LOCKKEEPER_LOG               the log level on standard error, such as debug
   NO_COLOR                     no colours";
 
-/// Print the settings in force, and where each is from
+/// Print the settings in force, and their sources
 #[derive(Debug, Args)]
 #[command(visible_alias = "config", after_long_help = NOTES)]
 pub(crate) struct SettingsOptions {}
 
-/// What a program reads. The names are stable.
+/// A setting as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownSetting<'a> {
     files: &'a [PathBuf],
@@ -59,7 +59,7 @@ struct Row<'a> {
     line: Option<usize>,
 }
 
-/// Prints them.
+/// Prints the settings.
 pub(crate) fn print(global: &Global) -> Result<u8, Failure> {
     let settings = &global.settings;
     let rows = settings.entries.iter().map(|setting| row(global, setting)).collect();
@@ -87,7 +87,7 @@ fn describe(global: &Global) -> String {
         let (name, source) = (&setting.name, printable(&setting.source.to_string()));
         let _ = writeln!(text, "{name:<16} {:<28} {source}", printable(value));
     }
-    for (what, files) in [("read", &settings.files), ("not there", &settings.missing)] {
+    for (what, files) in [("read", &settings.files), ("missing", &settings.missing)] {
         for file in files {
             let _ = writeln!(text, "{what}: {}", printable(&file.to_string_lossy()));
         }
@@ -95,7 +95,7 @@ fn describe(global: &Global) -> String {
     text
 }
 
-/// The value in force; `None` if that is no value.
+/// The value in force; `None` for an unset value without a default.
 fn value<'a>(global: &Global, setting: &'a Setting) -> Option<&'a str> {
     let default = || match setting.name.as_str() {
         "require-servers" | "strict-servers" => Some("false"),
@@ -108,12 +108,12 @@ fn value<'a>(global: &Global, setting: &'a Setting) -> Option<&'a str> {
     setting.value.as_deref().or_else(default)
 }
 
-/// What happens without a value.
+/// The effect of a setting without a value.
 fn absent(global: &Global, name: &str) -> &'static str {
     match name {
         "connect" if global.requires_servers() => "none, which is an error",
         "connect" => "an engine on this machine",
-        "connect-timeout" => "as long as -w, or 10s",
+        "connect-timeout" => "the value of -w, or 10s",
         _ => "-",
     }
 }

@@ -1,4 +1,4 @@
-//! `lockkeeper show`: who holds a lock, and who waits for it.
+//! `lockkeeper show`: the holders and waiters of a lock.
 
 use clap::Args;
 use lockkeeper::inspect::LockQueue;
@@ -9,25 +9,24 @@ use serde_json::Value;
 
 use crate::session::connect::Connection;
 use crate::session::follow::{Picture, follow};
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::view::{self, Contender, Observed};
 use crate::shared::{names, output};
 
 const NOTES: &str = "\
-SINCE says how long a holder holds, if it has noted that, and otherwise how long it is in line: the \
-servers do not record when a lock is granted. A command under `lockkeeper run` notes it if it waited for \
-longer than a second, and `lockkeeper hold` always does. With --watch, `observed` counts from when this \
-command saw the change. The times are by the clock of the server, of the holder (held), and of this \
-machine (observed).
+SINCE is the time since the grant, if the holder has recorded it, and otherwise the time in the queue: the \
+servers do not record when a lock is granted. `lockkeeper run` records it if the command has waited for longer \
+than a second, and `lockkeeper hold` always does. With --watch, `observed` counts from when this command saw \
+the change. Times are by the clock of the server, of the holder (held), and of this machine (observed).
 
-WAITS FOR has the positions of those ahead that a waiter must wait for.
+WAITS FOR lists the positions of the contenders that a waiter must wait for.
 
 Exit codes with --exit-code: 0, the lock is free; 1, it is held, others wait for it, or a lock delay \
-is due.";
+is pending.";
 
-/// Show who holds a lock, who waits for it and for whom, and a lock delay that is due
+/// Show a lock's holders and waiters, and a pending lock delay
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct ShowOptions {
@@ -35,37 +34,37 @@ pub(crate) struct ShowOptions {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// Show it again each time that it changes, until Ctrl-C; with --json, one object on each line
+    /// Show it again after each change, until Ctrl-C; with --json, one object on each line
     #[arg(long)]
     watch: bool,
 
-    /// End with 0 if the lock is free, and with 1 if it is not
+    /// Exit with 0 if the lock is free, and with 1 if it is not
     #[arg(long, conflicts_with = "watch")]
     exit_code: bool,
 }
 
-/// The queue of a lock as JSON. The names are stable.
+/// The queue of a lock as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownQueue<'a> {
     lock: &'a str,
-    /// Whether there is a node at all; a lock without one is free.
+    /// Whether the lock has a node; a lock without one is free.
     exists: bool,
-    /// Of a semaphore whose number is known.
+    /// The number of permits, if the lock is a semaphore and the number is known.
     permits: Option<u32>,
-    /// How many of them no holder has.
+    /// How many of them are free.
     permits_free: Option<u32>,
-    /// A lock delay that is due.
+    /// A pending lock delay.
     delay: Option<view::Delay<'a>>,
     contenders: Vec<Contender<'a>>,
-    /// Children that are no contenders.
+    /// Children that are not contenders.
     foreign: &'a [String],
 }
 
-/// The queue of a lock at one time.
+/// The state of the queue of a lock.
 struct SeenQueue<'a> {
     lock: &'a ZnodePath,
     queue: Option<LockQueue>,
-    /// Of one without contenders.
+    /// The recipe that uses the path; known only for a queue without contenders.
     used: Option<PathUse>,
 }
 
@@ -75,8 +74,8 @@ pub(crate) async fn show(global: &Global, options: ShowOptions) -> Result<u8, Fa
     let look = async |client: &Client| {
         let queue = LockQueue::inspect(client, lock).await?;
         let used = match queue.as_ref().is_some_and(view::is_free) {
-            // What cannot be seen now is not said.
-            true => used::look(client, lock).await.unwrap_or_default(),
+            // A failed read is not reported.
+            true => path_use::look(client, lock).await.unwrap_or_default(),
             false => None,
         };
         Ok(SeenQueue { lock, queue, used })
@@ -118,9 +117,9 @@ impl Picture for SeenQueue<'_> {
 
     fn text(&self, observed: &Observed) -> String {
         let path = self.lock.as_str();
-        match self.used.filter(|used| *used != PathUse::Lock).map(used::names) {
+        match self.used.filter(|used| *used != PathUse::Lock).map(path_use::names) {
             Some((what, see)) => {
-                format!("{path} is {what}, and no lock: see lockkeeper {see} {path}\n")
+                format!("{path} is {what}, not a lock: see lockkeeper {see} {path}\n")
             }
             None => describe(path, self.queue.as_ref(), observed),
         }
@@ -142,18 +141,18 @@ fn describe(path: &str, queue: Option<&LockQueue>, observed: &Observed) -> Strin
 
     if let Some(delay) = queue.and_then(|queue| queue.delay.as_ref()) {
         let left = match (entries, delay.length) {
-            ([], _) => "the next holder waits for it, from when it asks for the lock".to_owned(),
+            ([], _) => "the next holder waits for it, from its request on".to_owned(),
             (_, Some(length)) => format!("at most {} are left of it", view::duration(length)),
             (_, None) => "how much of it is left is unknown".to_owned(),
         };
         let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
-        text.push_str(&format!("{vanished}, and its {delay} is not over: {left}\n"));
+        text.push_str(&format!("{vanished}, and its {delay} has not passed yet: {left}\n"));
     }
 
     if !foreign.is_empty() {
         let names = view::listed(foreign);
         text.push_str(&format!(
-            "children that are not contenders, so `run` refuses this path: {names}\n"
+            "children that are not contenders, so `run` rejects this path: {names}\n"
         ));
     }
     text

@@ -42,7 +42,7 @@ pub(crate) struct StatusOptions {
     path: ZnodePath,
 
     /// From when on a wait, or the age of an item, is a warning
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = names::some_time)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = names::nonzero_duration)]
     long: Duration,
 
     /// What lockkeeper record has written, for how long locks are usually held

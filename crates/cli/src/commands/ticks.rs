@@ -1,4 +1,4 @@
-//! `lockkeeper ticks`: what `run --once-per` and `run --every` have done under a lock.
+//! `lockkeeper ticks`: the history of `run --once-per` and `run --every` under a lock.
 
 use std::time::SystemTime;
 
@@ -13,18 +13,18 @@ use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
 A tick is a time at which the command was due (run --every), by the clock of the machine that ran it; a key is \
-what run --once-per named. Times at which commands began are those of the servers' clock. Without an end: the \
-command runs, or its run ended without a record, as when the machine died or a signal ended the command.
+the KEY of run --once-per. Start times are by the servers' clock. A run without an end is still running, or has ended \
+without a record, for example because its machine died or a signal ended the command.
 
-Of ticks and of keys, 1000 each are kept, or up to an eighth more, the newest. A tick that is no longer listed does not run \
+The newest 1000 ticks and 1000 keys are kept, or up to an eighth more. A tick that is no longer listed does not run \
 again; a key does.
 
---forget takes a key as this lists it. The command then runs again for it. A tick cannot be forgotten: no \
+--forget takes a key as listed here. The command then runs again for it. A tick cannot be forgotten: no \
 tick runs again after a later one.
 
 Exit code: 1 if there is nothing to list, or to forget.";
 
-/// List the runs of run --once-per and run --every: where, how long, which exit code
+/// List the runs of run --once-per and run --every
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct TicksOptions {
@@ -32,7 +32,7 @@ pub(crate) struct TicksOptions {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// List no more than the newest N
+    /// List only the newest N runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = names::nonzero)]
     last: usize,
 
@@ -44,11 +44,11 @@ pub(crate) struct TicksOptions {
 /// Dates and times to the second.
 const SECONDS: &str = "%F %T";
 
-/// The runs as JSON, the oldest first. The names are stable.
+/// The runs as JSON, the oldest first. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ListedTick<'a> {
     lock: &'a str,
-    /// The last tick that was begun; no earlier one runs.
+    /// The last tick that was started; no earlier one runs.
     last_tick: Option<String>,
     runs: Vec<ListedRun<'a>>,
 }
@@ -121,7 +121,7 @@ impl<'a> ListedRun<'a> {
 
 fn describe(lock: &str, records: &[OnceRecord], more: usize) -> String {
     if records.is_empty() {
-        return format!("no command has run once under {lock}\n");
+        return format!("no command was recorded under {lock}\n");
     }
     let heading = ["FOR", "BEGAN", "TOOK", "CODE", "ATTEMPT", "WHERE"].map(str::to_owned);
     let mut rows = vec![heading.to_vec()];
@@ -164,7 +164,7 @@ pub(crate) fn shown(key: &OnceKey) -> String {
     }
 }
 
-/// What is known of a run: "web1 pid 123 (backup.sh) began at ..., and ended after 4s with exit code 0".
+/// Describes a run: "web1 pid 123 (backup.sh) began at ..., and ended after 4s with exit code 0".
 pub(crate) fn story(record: &OnceRecord) -> String {
     let (who, began) = (view::program(&record.owner), view::local(record.began, SECONDS));
     let again = match record.attempt {
@@ -184,7 +184,7 @@ fn utc(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).map_or_else(|_| "?".to_owned(), |time| time.to_string())
 }
 
-/// What is told if the records cannot be read or written.
+/// The failure if the records cannot be read or written.
 pub(crate) fn failure(error: OnceError) -> Failure {
     let exit = match error {
         OnceError::Read(error) | OnceError::Write(TransactionError::Request(error)) => {

@@ -9,8 +9,8 @@ use lockkeeper::{Client, Publication, Raw, ValueChange, ZnodePath};
 use serde::Serialize;
 
 use crate::session::connect::Connection;
-use crate::session::lasting::{lasting, unless_unread};
-use crate::session::used;
+use crate::session::limited::{unless_reader_closed, with_limit};
+use crate::session::path_use;
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -18,8 +18,8 @@ use crate::shared::output::{print, print_line_to_reader, print_to_reader, print_
 use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
-A value is any bytes, of any length. Programs on the library read it as a Publication; by default they expect JSON. The last \
-5 editions are kept, or as many as the program that set it last has asked for.
+A value consists of any number of bytes. Programs on the library read it as a Publication; by default they expect \
+JSON. The last 5 editions are kept, or as many as the program that set it last has requested.
 
 Examples:
   lockkeeper value set app/limits '{\"rate\": 100}'
@@ -28,22 +28,24 @@ Examples:
   lockkeeper value watch app/limits --json | while read -r line; do ...; done
   lockkeeper value rollback app/limits 3
 
-Exit codes: 1, there is no value, or no edition of that number; others: lockkeeper run --help";
+Exit codes: 1, there is no value, or no edition with that number; others: lockkeeper run --help";
 
 const SET_NOTES: &str = "\
-An empty text or input is an empty value, as from /dev/null: there is a value then. The number of the edition is printed.";
+An empty text or input, such as /dev/null, is an empty value, which is different from no value. The number of the new \
+edition is printed.";
 
 const HISTORY_NOTES: &str = "\
-PUBLISHED is by the clock of the servers. It is empty if a later edition is a rollback to this one: the servers have one \
-time for both, that of the later one.
+PUBLISHED is by the clock of the servers. It is empty if a later edition is a rollback to this one: the servers then \
+keep only the time of the later one.
 
 Exit codes: 1, there is no value; others: lockkeeper run --help";
 
 const WATCH_NOTES: &str = "\
-Without --json, each edition is written as it is, with a line end after it if it has none. Several editions in a row \
-may be one. With --json there is one object on each line. Ends with Ctrl-C, or when its reader has gone.";
+Without --json, each edition is written unchanged, followed by a line end if it does not have one. Several quick \
+editions may be combined. With --json there is one object on each line. Ends with Ctrl-C, or when the reader closes \
+the pipe.";
 
-/// What is done with the value.
+/// A subcommand of `value`.
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = NOTES)]
 pub(crate) enum ValueTask {
@@ -52,7 +54,7 @@ pub(crate) enum ValueTask {
         #[command(flatten)]
         value: ValueName,
 
-        /// An older edition, as history lists them
+        /// An older edition, as listed by history
         #[arg(long, value_name = "N")]
         edition: Option<u64>,
     },
@@ -66,14 +68,14 @@ pub(crate) enum ValueTask {
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: Option<OsString>,
 
-        /// How many editions are kept
+        /// The number of editions to keep
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
         keep: Option<u16>,
     },
     /// Print the value now and after each change, until Ctrl-C
     #[command(after_long_help = WATCH_NOTES)]
     Watch(ValueName),
-    /// List the editions that are kept, and when they were published
+    /// List the kept editions, and when they were published
     #[command(after_long_help = HISTORY_NOTES)]
     History(ValueName),
     /// Set an older edition again, under a new number
@@ -81,7 +83,7 @@ pub(crate) enum ValueTask {
         #[command(flatten)]
         value: ValueName,
 
-        /// Which one, as history lists them
+        /// The edition, as listed by history
         #[arg(value_name = "EDITION")]
         edition: u64,
     },
@@ -94,15 +96,15 @@ pub(crate) struct ValueName {
     name: ZnodePath,
 }
 
-/// A value as JSON. The names are stable.
+/// A value as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownValue<'a> {
     value: &'a str,
-    /// `null` if there is none, or it is not text.
+    /// `null` if the value is not set or not UTF-8.
     text: Option<&'a str>,
-    /// How long it is; `null` if there is none.
+    /// Its length; `null` if the value is not set.
     bytes: Option<usize>,
-    /// In base64, if it is not text.
+    /// In base64, if it is not UTF-8.
     base64: Option<String>,
 }
 
@@ -122,14 +124,15 @@ struct ShownHistory<'a> {
 struct ShownPublished {
     edition: u64,
     bytes: usize,
-    /// By the clock of the servers; `null` if they do not have it, as a later edition is a rollback to this one.
+    /// By the clock of the servers; `null` if they no longer have it, because a later edition is a rollback to this
+    /// one.
     published_unix_ms: Option<u64>,
 }
 
 /// A value with the number of its edition.
 #[derive(Debug, Serialize)]
 struct ShownNumbered<'a> {
-    /// `null` if there is none.
+    /// `null` if the value is not set.
     edition: Option<u64>,
     #[serde(flatten)]
     shown: ShownValue<'a>,
@@ -146,14 +149,16 @@ pub(crate) async fn value(global: &Global, task: ValueTask) -> Result<u8, Failur
         ValueTask::Watch(value) => watch(global, &value.name).await,
         ValueTask::History(value) => history(global, &value.name).await,
         ValueTask::Rollback { value: ValueName { name }, edition } => {
-            // Not fewer than there are.
+            // Keep at least the existing editions.
             let keep = during(global, &name, None, async |it| it.editions().await).await?.len();
             let keep = u16::try_from(keep).ok().filter(|keep| *keep > 0);
             let number = during(global, &name, keep, async |it| it.rollback(edition).await).await?;
             match number {
                 Some(number) => show_edition(global, &name, number),
                 None => {
-                    tell(&format!("{name} has no edition {edition}: see lockkeeper value history"));
+                    tell(&format!(
+                        "{name} does not have edition {edition}: see lockkeeper value history"
+                    ));
                     Ok(Exit::No.code())
                 }
             }
@@ -193,7 +198,7 @@ async fn set(
     keep: Option<u16>,
 ) -> Result<u8, Failure> {
     let number = Connection::during(global, async |connection| {
-        used::check(&connection.client, name, PathUse::Value).await?;
+        path_use::check(&connection.client, name, PathUse::Value).await?;
         let publication = publication(&connection.client, name, keep)?;
         publication.publish(text).await.map_err(|error| Failure::of_recipe(&error))
     });
@@ -209,14 +214,14 @@ async fn history(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     });
     let shown = ShownHistory { value: name.as_str(), editions: editions.collect() };
     if found.is_empty() && !global.json {
-        tell(&format!("{name} has no value"));
+        tell(&format!("{name} is not set"));
     } else {
         output::show(global, &shown, || shown.text())?;
     }
     Ok(if found.is_empty() { Exit::No } else { Exit::Ok }.code())
 }
 
-/// The last edition and its number, read by that: it may be dropped meanwhile, as there are newer ones.
+/// The last edition and its number, read by that number. It may be dropped in between, because newer ones exist.
 async fn last(
     publication: &Publication<Bytes, Raw>,
 ) -> Result<Option<(u64, Bytes)>, lockkeeper::ValueError> {
@@ -241,18 +246,20 @@ async fn get(global: &Global, name: &ZnodePath, edition: Option<u64>) -> Result<
         print_value(value)?;
     } else {
         tell(&match edition {
-            Some(number) => format!("{name} has no edition {number}: see lockkeeper value history"),
-            None => format!("{name} has no value"),
+            Some(number) => {
+                format!("{name} does not have edition {number}: see lockkeeper value history")
+            }
+            None => format!("{name} is not set"),
         });
     }
     Ok(if found.is_some() { Exit::Ok } else { Exit::No }.code())
 }
 
 async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
-    let ended = lasting(global, None, async |connection| {
+    let ended = with_limit(global, None, async |connection| {
         let mut editions = publication(&connection.client, name, None)?.follow();
         loop {
-            let Some(change) = unless_unread(editions.next()).await else { return Ok(()) };
+            let Some(change) = unless_reader_closed(editions.next()).await else { return Ok(()) };
             let change = change.map_err(|error| Failure::of_recipe(&error))?;
             let value = match change {
                 ValueChange::Set(now) => Some(now.value),
@@ -270,7 +277,7 @@ async fn watch(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
                 }
                 (false, Some(value)) => print_line_to_reader(&value)?,
                 (false, None) => {
-                    tell(&format!("{name} has no value"));
+                    tell(&format!("{name} is not set"));
                     true
                 }
             };

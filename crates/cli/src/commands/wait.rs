@@ -1,4 +1,4 @@
-//! `lockkeeper wait`: until a lock is free, without taking it.
+//! `lockkeeper wait`: waits until a lock is free, without acquiring it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, Error, ZnodePath};
 
 use crate::session::connect::Connection;
-use crate::session::used;
+use crate::session::path_use;
 use crate::session::waiting::WaitOptions;
 use crate::session::{nested, waiting};
 use crate::shared::exit::{Exit, Failure};
@@ -17,14 +17,15 @@ use crate::shared::output::tell;
 use crate::shared::{names, view};
 
 const NOTES: &str = "\
-Another program may take the lock as soon as this returns. Use `lockkeeper run` for work that must \
+Another program may acquire the lock as soon as this command returns. Use `lockkeeper run` for work that must \
 not overlap with other holders.
 
-If the last holder ended without releasing the lock, and it had a lock delay (run --lock-delay), the lock is free when that delay is over. It counts from when this command sees it first.
+If the last holder ended without releasing the lock, and it had a lock delay (run --lock-delay), the lock is free \
+when that delay has passed. The delay counts from when this command first sees it.
 
-Exit codes: 0, it is free; 1, or the code of -E, it was not in time; 75, no server could be asked.";
+Exit codes: 0, the lock is free; 1, or the code of -E, it was not free in time; 75, no server answered.";
 
-/// Wait until no program holds a lock or waits for it, without taking it
+/// Wait until a lock is free, without acquiring it
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct WaitUntilFreeOptions {
@@ -36,7 +37,7 @@ pub(crate) struct WaitUntilFreeOptions {
     wait: WaitOptions,
 }
 
-/// Waits.
+/// Waits until the lock is free.
 pub(crate) async fn wait(
     global: &Global,
     mut options: WaitUntilFreeOptions,
@@ -50,12 +51,12 @@ pub(crate) async fn wait(
 async fn within(connection: &Connection, options: &WaitUntilFreeOptions) -> Result<u8, Failure> {
     let (client, lock) = (&connection.client, &options.lock);
     let WaitOptions { limit: given, conflict_exit_code, quiet, .. } = options.wait;
-    used::check(client, lock, PathUse::Lock).await?;
+    path_use::check(client, lock, PathUse::Lock).await?;
     if given.is_none() {
         nested::check(connection, lock, |_| false).await?;
     }
 
-    // What is free is free, even if there is no time at all.
+    // A free lock is free even if the time limit is zero.
     let limit = given.filter(|limit| !limit.is_zero());
     if given != limit && is_free(client, lock, limit).await? {
         return Ok(Exit::Ok.code());
@@ -103,7 +104,7 @@ async fn is_free(
     }
 }
 
-/// ", held by ..."; nothing if that cannot be seen now.
+/// ", held by ..."; empty if the queue cannot be read now.
 async fn held_by(client: &Client, lock: &ZnodePath) -> String {
     let queue = waiting::queue(client, lock).await;
     queue.as_ref().map(view::held_by).unwrap_or_default()

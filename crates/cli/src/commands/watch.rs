@@ -1,4 +1,4 @@
-//! `lockkeeper watch`: a command after each change of a znode.
+//! `lockkeeper watch`: runs a command after each change of a znode.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,9 +8,9 @@ use bytes::Bytes;
 use clap::Args;
 use lockkeeper::{CacheChanges, Change, Snapshot, TreeCache, ZnodePath};
 
-use crate::session::beside::{self, Beside, is_to_end};
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
+use crate::session::user_command::{self, UserCommand, is_to_end};
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::names;
@@ -18,29 +18,32 @@ use crate::shared::output::report;
 use crate::shared::signals::Signals;
 
 const NOTES: &str = "\
-The command runs once at the start, and once after each change: of the data of the znode, of the names of its children, and when \
-it is created or deleted. With --tree, changes of all znodes below it count, too. Never do two commands run at once: all \
-changes while one runs are one. A change that is undone meanwhile may be none. Lost connections, lost sessions and \
-restarts of servers end nothing; what differs after them is a change.
+The command runs once at the start, and once after each change: of the data of the znode, of the names of its \
+children, and when it is created or deleted. With --tree, changes of all znodes below it count as well. Two commands \
+never run at the same time: all changes while one runs are combined, and a change that is undone in that time may be \
+missed. Lost connections, lost sessions and restarts of servers do not end the watch; any difference after them is a \
+change.
 
-The command gets the data on its standard input, and these in its environment: LOCKKEEPER_PATH; LOCKKEEPER_EXISTS, 1 or \
-0; LOCKKEEPER_VERSION, the version of the data if there is a znode; LOCKKEEPER_CONNECT, and the files of credentials and \
-certificates under the names of their variables. All of it is of one moment, at which nothing newer was known. The data of a shared value has a line of its own before the \
-value: use lockkeeper value get, or value watch.
+The command gets the data on its standard input. Its environment contains LOCKKEEPER_PATH; LOCKKEEPER_EXISTS, 1 or \
+0; LOCKKEEPER_VERSION, the version of the data if the znode exists; LOCKKEEPER_CONNECT, and the files of credentials \
+and certificates under the names of their variables. All of these are from one point in time, at which no newer \
+state was known. The data of a shared value has an additional line before the value: use lockkeeper value get, or \
+value watch.
 
-A command that fails does not end the watch, and is not run again before the next change; --until-failure ends the watch \
-with its exit code. A signal that ends the watch is passed on to the command, which is waited for.
+A command that fails does not end the watch, and does not run again before the next change; --until-failure ends the \
+watch with its exit code. A signal that ends the watch is forwarded to the command, and the watch ends after the \
+command.
 
-The names of all children are kept in memory with their data, and with --tree all of the tree. Servers before ZooKeeper 3.6 \
-have no such watches.
+The names and data of all children are kept in memory, and with --tree the whole tree. Servers before ZooKeeper 3.6 \
+do not support such watches.
 
 Examples:
   lockkeeper watch app/limits -- sh -c 'lockkeeper value get app/limits > limits.json && pkill -HUP -F app.pid'
   lockkeeper watch services/web -- ./write-balancer-configuration
   lockkeeper watch config --tree -- sh -c 'lockkeeper export --path config > config.backup'
 
-Exit codes: 128 + n, signal n ended it; the command's own with --until-failure; 65, the servers cannot watch; 126 and 127, \
-the command cannot be run; others: lockkeeper run --help";
+Exit codes: 128 + n, signal n ended it; the command's own with --until-failure; 65, the servers cannot watch; 126 \
+and 127, the command cannot be executed; others: lockkeeper run --help";
 
 /// Run a command now, and after each change of a znode
 #[derive(Debug, Args)]
@@ -50,11 +53,11 @@ pub(crate) struct WatchOptions {
     #[arg(value_name = "PATH", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// Also after changes of what is below it
+    /// Also run after changes of its descendants
     #[arg(long)]
     tree: bool,
 
-    /// End when the command fails, with its exit code
+    /// Exit when the command fails, with its exit code
     #[arg(long)]
     until_failure: bool,
 
@@ -62,7 +65,7 @@ pub(crate) struct WatchOptions {
     command: CommandLine,
 }
 
-/// Runs the command again and again.
+/// Runs the command repeatedly.
 pub(crate) async fn watch(global: &Global, options: WatchOptions) -> Result<u8, Failure> {
     options.command.check()?;
     let connection = Connection::open_within(global, &mut None).await?;
@@ -76,7 +79,7 @@ async fn with_session(connection: &Connection, options: &WatchOptions) -> Result
     let mut signals = Signals::listen()?;
     tokio::select! {
         code = runs(connection, options, &mut signals) => code,
-        // The engine is gone for good. A command that runs is not ended.
+        // The engine is permanently gone. A running command is not ended.
         () = async {
             report(&connection.keep_engine().await);
             std::future::pending().await
@@ -101,11 +104,12 @@ async fn runs(
     let mut changes = cache.changes();
     let mut seen = cache.snapshot();
     loop {
-        let variables = beside::way_to_servers(connection).chain(variables(path, &seen)).collect();
+        let variables =
+            user_command::way_to_servers(connection).chain(variables(path, &seen)).collect();
         let input = seen.get(path).map(|node| Bytes::copy_from_slice(node.data()));
         let input = Some(input.unwrap_or_default());
-        let beside = Beside { command: &command, variables, input };
-        let ended = beside.run(signals, async || {}).await?;
+        let program = UserCommand { command: &command, variables, input };
+        let ended = program.run(signals, async || {}).await?;
         if let Some(signal) = ended.signal {
             return Ok(signal_code(signal.as_raw()));
         }
@@ -127,7 +131,7 @@ async fn runs(
     }
 }
 
-/// Waits until what the command was run for has changed.
+/// Waits until the state that the command was run for has changed.
 async fn differs(
     changes: &mut CacheChanges,
     options: &WatchOptions,
@@ -137,7 +141,7 @@ async fn differs(
         let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
         let newer = update.snapshot;
         let differs = match options.tree {
-            // The first change may be one that the first run has seen already.
+            // The first change may already have been visible to the first run.
             true => {
                 let is_same = |change: &Change| {
                     let mzxid = |tree: &Snapshot| {
@@ -155,7 +159,7 @@ async fn differs(
     }
 }
 
-/// What a znode is, without what its children are.
+/// The state of a znode, without that of its children.
 fn own<'a>(
     tree: &'a Snapshot,
     path: &ZnodePath,

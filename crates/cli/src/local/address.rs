@@ -1,7 +1,7 @@
-//! From a connection string to the machine-local engine, if that is what it leads to.
+//! Recognizes connection strings that lead to the machine-local engine.
 //!
-//! `run` hands the engine's socket to its command as `LOCKKEEPER_CONNECT`. The engine may end before a
-//! command there uses it, and is then started again, as for a command that names no servers.
+//! `run` passes the engine's socket to its command as `LOCKKEEPER_CONNECT`. If the engine has ended before the command
+//! connects, it is started again, as for a command without servers.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,16 +13,16 @@ use super::system;
 use crate::shared::exit::Failure;
 use crate::shared::trust::{self, Missing};
 
-/// The home of the engine that a command without servers uses.
+/// The home of the engine for commands without servers.
 pub(crate) fn default() -> Result<Home, Failure> {
     system::in_charge()
 }
 
-/// The home of the engine behind these servers: that of the machine's engine, or one of this user's; `None`
-/// for any other server.
+/// The home of the engine behind these servers, which is the machine's engine or this user's; `None` for any other
+/// server.
 ///
 /// # Errors
-/// If it is a home that this user may not use.
+/// If this user may not use the home.
 pub(crate) fn home(servers: &ConnectString) -> Result<Option<Home>, Failure> {
     let [Host::Unix(socket)] = servers.hosts.as_slice() else { return Ok(None) };
     let Some(directory) =
@@ -34,14 +34,14 @@ pub(crate) fn home(servers: &ConnectString) -> Result<Option<Home>, Failure> {
     if system::place().is_ok_and(|place| is_same(&place, directory)) {
         return system::find();
     }
-    // An engine that was never started has no directory yet.
+    // An engine that was never started does not have a directory yet.
     if named().is_ok_and(|own| is_same(&own, directory)) {
         return Home::own().map(Some);
     }
     Ok(Home::used(directory))
 }
 
-/// Whether two names are of one directory: an address has no symbolic links, and the environment may.
+/// Whether two paths name the same directory. The environment may use symbolic links; an address does not.
 fn is_same(named: &Path, directory: &Path) -> bool {
     let real = || trust::follow(named, Missing::Report).ok().flatten();
     named == directory || real().is_some_and(|real| real == directory)

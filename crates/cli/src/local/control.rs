@@ -1,7 +1,7 @@
-//! Asking the machine-local engine how it is, and to stop.
+//! The control socket of the machine-local engine: its status, and requests to stop.
 //!
-//! One line to ask, one line of JSON as the answer. After `stop` the engine's end of the
-//! connection is open for as long as its process lives.
+//! A request is one line, and the reply is one line of JSON. After `stop`, the engine keeps the connection open until
+//! its process exits.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,23 +19,23 @@ use tokio::net;
 use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
+use super::disk_space::DiskSpace;
 use super::home::Home;
-use super::room::Room;
 use crate::shared::exit::{Exit, Failure};
 
-/// How long the other side may take to ask or to answer.
+/// How long the other side may take to send a request or a reply.
 const TALK_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long an engine may take to end.
+/// How long an engine may take to stop.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How many connections of the owner and root, and how many of other users, may be about to ask.
+/// How many connections without a request are kept: of the owner and root, and of other users.
 const MAX_ASKERS: usize = 64;
 
-/// The longest question, in bytes.
-const LONGEST: u64 = 64;
+/// The longest request, in bytes.
+const MAX_BYTES: u64 = 64;
 
-/// What the engine tells. The names are stable: `local status --json` prints them.
+/// The engine's status. The field names are stable: `local status --json` prints them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Status {
     pub(super) running: bool,
@@ -46,21 +46,21 @@ pub(super) struct Status {
     pub(super) data_dir: PathBuf,
     pub(super) durability: String,
     pub(super) sessions: usize,
-    /// For how long no session begins yet.
+    /// How long no session can start yet.
     #[serde(default)]
     pub(super) quiet_ms: u64,
     #[serde(flatten)]
-    pub(super) room: Option<Room>,
+    pub(super) room: Option<DiskSpace>,
 }
 
-/// A question.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum ControlRequest {
     Status,
     Stop,
 }
 
-impl Question {
+impl ControlRequest {
     fn word(self) -> &'static str {
         match self {
             Self::Status => "status",
@@ -69,7 +69,7 @@ impl Question {
     }
 }
 
-/// What comes back.
+/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Reply {
@@ -77,22 +77,22 @@ enum Reply {
     Status(Status),
 }
 
-/// An answer, and the connection that it came over.
+/// A reply, and its connection.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: Status,
     engine: BufReader<UnixStream>,
 }
 
-/// Asks the engine; `None` if none runs.
-pub(super) fn ask(home: &Home, question: Question) -> Result<Option<Answer>, Failure> {
+/// Sends a request to the engine; `None` if no engine is running.
+pub(super) fn ask(home: &Home, question: ControlRequest) -> Result<Option<Answer>, Failure> {
     ask_within(home, question, TALK_LIMIT)
 }
 
-/// The same for somebody who does not wait for longer than that, nor for [`TALK_LIMIT`].
+/// Like [`ask`], with a shorter time limit than [`TALK_LIMIT`].
 pub(super) fn ask_within(
     home: &Home,
-    question: Question,
+    question: ControlRequest,
     limit: Duration,
 ) -> Result<Option<Answer>, Failure> {
     let limit = limit.min(TALK_LIMIT);
@@ -105,7 +105,7 @@ pub(super) fn ask_within(
     match talk(stream, question, limit) {
         Ok(Ok(answer)) => Ok(Some(answer)),
         Ok(Err(refused)) => Err(Failure::new(Exit::NoPermission, refused)),
-        // It was ending as we asked.
+        // The engine was about to end when it was asked.
         Err(error) if is_nobody(&error) => Ok(None),
         Err(error) => Err(silent(home, &error)),
     }
@@ -122,21 +122,21 @@ fn is_nobody(error: &io::Error) -> bool {
 fn silent(home: &Home, error: &io::Error, limit: Duration) -> Failure {
     let socket = home.admin_socket();
     let why = match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("silent for {limit:?}"),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("no reply for {limit:?}"),
         _ => error.to_string(),
     };
     let message = format!("the engine behind {} does not answer: {why}", socket.display());
     let advice = format!(
-        "try again, and see its log ({}); end its process only if its clients get no answers either",
+        "try again, and see its log ({}); kill its process only if its clients get no replies either",
         home.log().display()
     );
     Failure::new(Exit::NoServer, message).advise(&advice)
 }
 
-/// Asks; an answer, or why there is none.
+/// Sends a request and reads the reply.
 fn talk(
     stream: UnixStream,
-    question: Question,
+    question: ControlRequest,
     limit: Duration,
 ) -> io::Result<Result<Answer, String>> {
     stream.set_read_timeout(Some(limit))?;
@@ -153,9 +153,9 @@ fn talk(
 }
 
 impl Answer {
-    /// Waits until the engine's process is gone.
+    /// Waits until the engine's process has exited.
     pub(super) fn wait_for_end(mut self) -> Result<(), Failure> {
-        // An error is the end as well, unless it is the time limit.
+        // Any error other than a timeout also means that the process has exited.
         let _ = self.engine.get_ref().set_read_timeout(Some(END_LIMIT));
         match self.engine.read_to_end(&mut Vec::new()) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -163,7 +163,7 @@ impl Answer {
                 Err(Failure::new(
                     Exit::NoServer,
                     format!(
-                        "the engine (pid {pid}) has not ended within {END_LIMIT:?}; see its log"
+                        "the engine (pid {pid}) did not stop within {END_LIMIT:?}; see its log"
                     ),
                 ))
             }
@@ -177,12 +177,12 @@ fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     Some((meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
 }
 
-/// The engine's side.
+/// The engine's side of the control socket.
 #[derive(Debug)]
 pub(super) struct Control {
     listener: net::UnixListener,
     path: PathBuf,
-    /// Device, inode and its time: what tells the socket from a successor's at the same path.
+    /// Device, inode and its times: they distinguish the socket from a successor's at the same path.
     identity: Option<(u64, u64, i64, i64)>,
     since: Instant,
     data_dir: PathBuf,
@@ -190,8 +190,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens for questions. To be called by the owner of the data directory only: what is at
-    /// the path is a dead engine's.
+    /// Listens for requests. Only the owner of the data directory may call this: a socket at the path then belongs to a
+    /// dead engine.
     pub(super) fn listen(home: &Home, durability: Durability) -> Result<Self, Failure> {
         let path = home.admin_socket();
         let listen = || {
@@ -200,7 +200,7 @@ impl Control {
                 _ => {}
             }
             let listener = net::UnixListener::bind(&path)?;
-            // Until here the home directory alone keeps others out.
+            // Until here, only the permissions of the home directory keep other users out.
             fs::set_permissions(&path, fs::Permissions::from_mode(home.socket_mode()))?;
             Ok(listener)
         };
@@ -223,30 +223,30 @@ impl Control {
         })
     }
 
-    /// Removes the socket. What cannot be removed is replaced by the next engine; if that one has
-    /// started already, because somebody had removed the home, the socket there is its own.
+    /// Removes the socket. If it cannot be removed, the next engine replaces it. If the home was removed and the next
+    /// engine has already started, the socket at the path is the next engine's and stays.
     pub(super) fn remove(self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// Answers questions until one is to stop; that connection is handed out.
+    /// Answers requests until one asks to stop; returns its connection.
     pub(super) async fn serve(&self, engine: &Engine) -> net::UnixStream {
         let mut askers = Askers::default();
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    // What has come with the connection is read before another one may take its place.
+                    // Read data that arrived with the connection before another connection may replace it.
                     Ok((stream, _)) => {
                         askers.admit(stream);
                         yield_now().await;
                     }
-                    // Out of files, most likely: others must end first.
+                    // Most likely there are too many open files: wait until others are closed.
                     Err(_) => sleep(Duration::from_millis(100)).await,
                 },
                 Some(asked) = askers.reading.join_next() => {
-                    // Whoever says nothing, or goes away, gets no answer.
+                    // A connection without a request gets no reply.
                     if let Ok(Some(asker)) = asked
                         && let Ok(Some(stream)) = self.answer(asker, engine)
                     {
@@ -258,7 +258,7 @@ impl Control {
     }
 
     fn answer(&self, asker: Asker, engine: &Engine) -> io::Result<Option<net::UnixStream>> {
-        let is_stop = asker.question.trim_end() == Question::Stop.word();
+        let is_stop = asker.question.trim_end() == ControlRequest::Stop.word();
         let is_refused = is_stop && !asker.is_owner;
         let reply = match is_refused {
             true => Reply::Refused { refused: "only the engine's owner can stop it".to_owned() },
@@ -266,7 +266,7 @@ impl Control {
         };
         let mut reply = serde_json::to_vec(&reply)?;
         reply.push(b'\n');
-        // A socket to which nothing was sent before has room for it.
+        // Nothing was sent over this socket before, so its buffer has space.
         asker.stream.try_write(&reply)?;
         Ok((is_stop && !is_refused).then_some(asker.stream))
     }
@@ -283,12 +283,12 @@ impl Control {
             durability: self.durability.to_string(),
             sessions: engine.sessions(),
             quiet_ms: u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX),
-            room: engine.disk_room().map(Room::new),
+            room: engine.disk_room().map(DiskSpace::new),
         }
     }
 }
 
-/// A connection, and what was asked over it.
+/// A connection, and its request.
 #[derive(Debug)]
 struct Asker {
     stream: net::UnixStream,
@@ -296,9 +296,8 @@ struct Asker {
     is_owner: bool,
 }
 
-/// Connections over which nothing was asked yet. Each is read by itself, and has a time limit of its own.
-/// When there are too many, the oldest ends. Root and the owner have places of their own: other users
-/// cannot keep them out.
+/// Connections without a request so far. Each one is read separately, with its own time limit. If there are too many,
+/// the oldest is closed. Root and the owner have a separate limit, so that other users cannot keep them out.
 #[derive(Default)]
 struct Askers {
     reading: JoinSet<Option<Asker>>,
@@ -329,7 +328,7 @@ impl Askers {
 impl Asker {
     async fn read(mut stream: net::UnixStream, is_owner: bool) -> io::Result<Self> {
         let mut question = String::new();
-        let mut input = tokio::io::BufReader::new((&mut stream).take(LONGEST));
+        let mut input = tokio::io::BufReader::new((&mut stream).take(MAX_BYTES));
         input.read_line(&mut question).await?;
         Ok(Self { stream, question, is_owner })
     }

@@ -19,54 +19,53 @@ use crate::shared::runtime::block_on;
 use crate::shared::server_signals::ServerSignals;
 use crate::shared::{allocator, names};
 
-/// The word that asks for this, as the first argument. It is no command for users, whose help and completions
-/// do not have it.
+/// The first argument that starts the engine process. It is internal, so help and completions do not contain it.
 pub(super) const WORD: &str = "__local-engine";
 
-/// Sessions may be as short as two of these.
+/// The minimum session timeout is two of these.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A holder may be silent for this long, if it asks for it.
-const LONGEST_SESSION: Duration = Duration::from_secs(600);
+/// The maximum session timeout that a client can request.
+const MAX_SESSION: Duration = Duration::from_secs(600);
 
-/// How soon an engine that could not end because somebody was just connecting looks again.
+/// When an engine tries to end again after a client was just connecting.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the starter passes on.
+/// The options that the starting process passes.
 #[derive(Debug, Parser)]
 #[command(name = WORD)]
 struct DaemonOptions {
     #[arg(long)]
     home: PathBuf,
-    /// It is the machine's
+    /// Be the machine's engine
     #[arg(long)]
     system: bool,
     #[arg(long)]
     durability: Durability,
-    /// How long it stays without sessions
-    #[arg(long, default_value = "10m", value_parser = names::some_time)]
+    /// How long to run without sessions
+    #[arg(long, default_value = "10m", value_parser = names::nonzero_duration)]
     idle: Duration,
 }
 
-/// What the starter is told over the pipe: a line, and the pipe is closed.
+/// The report to the starting process: one line, and then the pipe is closed.
 #[derive(Debug)]
 pub(super) enum Report {
     Ready,
     Failed(Failure),
 }
 
-/// Whether this process is to be the engine.
+/// Whether this process is to run the engine.
 pub(crate) fn is_asked_for() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == WORD)
 }
 
-/// Runs the engine until it is stopped, or not needed any more.
+/// Runs the engine until it is stopped or no longer needed.
 pub(crate) fn run() -> Result<u8, Failure> {
     let options = DaemonOptions::try_parse_from(std::env::args_os().skip(1));
     let options = options.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
     close_inherited();
-    // A session of its own: no terminal, and no signals that are meant for somebody's job. That
-    // fails only for the leader of a group, which a process that was just started is not.
+    // A separate session has no terminal and gets no signals of a user's job. The call fails only for the leader of a
+    // process group, which a process that was just started is not.
     let _ = setsid();
     block_on(serve(options))
 }
@@ -89,12 +88,12 @@ async fn serve(options: DaemonOptions) -> Result<u8, Failure> {
         name = signals.stop() => tracing::info!("{name}: stopping"),
         asker = control.serve(&engine) => {
             tracing::info!("asked to stop by `lockkeeper local stop`");
-            // Closed by the kernel with this process, which is what the asker waits for.
+            // The kernel closes the connection when this process exits, which is what the other side waits for.
             std::mem::forget(asker);
         }
         lock = unneeded(&engine, &home, options.idle) => {
             tracing::info!("no sessions for {:?}", options.idle);
-            // Unlocked by the kernel with this process, so that the next one finds all free.
+            // The kernel releases the lock when this process exits, so the next engine finds all files free.
             std::mem::forget(lock);
         }
     }
@@ -111,16 +110,16 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
         .data_dir(home.data())
         .durability(durability)
         .tick(TICK)
-        .max_session_timeout(LONGEST_SESSION)
+        .max_session_timeout(MAX_SESSION)
         .at_rest(allocator::give_back)
         .start()
         .await?;
 
-    // The data directory is ours by now, so nobody else answers at the other socket.
+    // This process owns the data directory, so no other engine uses the other socket.
     let control = Control::listen(home, durability)?;
 
-    // Not before: who enables the machine's engine looks for our sockets. Until we have reported,
-    // nobody uses them.
+    // Checked after the sockets exist, because a process that enables the machine's engine looks for sockets. No client
+    // uses them before the report.
     if let Err(failure) = check_in_charge(home) {
         control.remove();
         engine.stop().await?;
@@ -129,8 +128,8 @@ async fn start(home: &Home, durability: Durability) -> Result<(Engine, Control),
     Ok((engine, control))
 }
 
-/// Refuses to be a user's own engine beside that of the machine, or that of the machine beside those
-/// of users: which one it is to be may have changed since our starter looked.
+/// Fails if this is a user's engine and the machine's engine is enabled, or the reverse: that may have changed since
+/// the starting process checked it.
 fn check_in_charge(home: &Home) -> Result<(), Failure> {
     let change = match (home.scope(), system::find()?) {
         (Scope::User, None) | (Scope::System, Some(_)) => return Ok(()),
@@ -141,8 +140,8 @@ fn check_in_charge(home: &Home) -> Result<(), Failure> {
     Err(Failure::new(Exit::NoServer, message).advise("run the command again"))
 }
 
-/// Waits until there have been no sessions for so long, and nobody is about to start one. The
-/// machine's engine is always needed: not everyone who uses it may start it.
+/// Waits until there have been no sessions for the time limit and no client is about to start one. The machine's engine
+/// is always needed: not every user of it can start it.
 async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
     if home.scope() == Scope::System {
         return std::future::pending().await;
@@ -158,8 +157,8 @@ async fn unneeded(engine: &Engine, home: &Home, limit: Duration) -> File {
             continue;
         }
 
-        // Who holds this has found our socket, and may not have a session yet. Who does not will
-        // look for the socket when we are gone.
+        // A client that has found our socket holds this lock until it has a session. Any other client looks for the
+        // socket after we have ended.
         if let Ok(lock) = home.start_lock() {
             let free = lock.try_lock();
             let since: Option<Instant> = engine.idle_since();
@@ -181,9 +180,9 @@ impl Report {
             Self::Ready => "ready\n".to_owned(),
             Self::Failed(failure) => format!("{} {failure}\n", failure.code()),
         };
-        // The starter may have been interrupted. The engine stays for the next one.
+        // The starting process may have been interrupted. The engine keeps running for the next command.
         let _ = stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush());
-        // This closes the pipe, which the starter waits for.
+        // This closes the pipe, which the starting process waits for.
         let _ = rustix::stdio::dup2_stdout(stderr());
     }
 

@@ -1,22 +1,22 @@
-//! Enabling and disabling the engine of the whole machine.
+//! Enables and disables the engine for all users of the machine.
 //!
-//! Who enables it makes the file `enabled`, and then looks for engines of users; who starts an engine
-//! of a user makes the sockets, and then looks for the file. So one of the two sees the other.
+//! A process that enables it creates the file `enabled`, and then looks for users' engines. A process that starts a
+//! user's engine creates the sockets, and then looks for the file. So at least one of the two notices the other.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 
 use lockkeeper_engine::{StartError, StorageError};
 
-use super::control::{self, Question};
+use super::control::{self, ControlRequest};
 use super::home::{FILES, Home, Scope, check_length};
 use super::system::{OPEN_DIRECTORY, Users, VARIABLE, find, place};
-use super::{neighbours, start};
+use super::{other_engines, start};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::trust::{self, Missing, ROOT};
 
-/// Makes it the engine of everyone, and starts it. Without `users`, those of before; at first root
-/// alone, since whoever may use it can keep root's jobs waiting.
+/// Enables the engine and starts it. Without `users`, the previous users keep access; at first that is only root,
+/// because any user of the engine can block root's jobs.
 pub(super) fn enable(users: Option<Users>) -> Result<Home, Failure> {
     only_root("enable --system")?;
     let path = place()?;
@@ -38,43 +38,41 @@ pub(super) fn enable(users: Option<Users>) -> Result<Home, Failure> {
     Ok(home)
 }
 
-/// Its permissions will be changed, so it must not be a directory that is there for something else.
+/// Enabling changes the directory's permissions, so it must not be in use for another purpose.
 fn check_unused(home: &Home) -> Result<(), Failure> {
     let directory = home.directory();
     let entries = fs::read_dir(directory).map_err(|error| trust::cannot_use(directory, &error))?;
     for entry in entries {
         let name = entry.map_err(|error| trust::cannot_use(directory, &error))?.file_name();
         if !FILES.iter().any(|ours| name == *ours) {
-            let message = format!("{} is in use for something else", directory.display());
-            let advice = format!("it has a file {}", name.display());
+            let message = format!("{} is in use for another purpose", directory.display());
+            let advice = format!("it contains the file {}", name.display());
             return Err(Failure::new(Exit::CannotCreate, message).advise(&advice));
         }
     }
     Ok(())
 }
 
-/// Says that it is in use, unless an engine of a user is up: the locks of that would be in two
-/// places.
+/// Marks the engine as in use. Fails if a user's engine is running, because both would grant the same locks.
 fn mark(home: &Home) -> Result<(), Failure> {
     let path = home.enabled();
     let failed = |error| trust::cannot_use(&path, &error);
 
-    // If it is not to be, everyone must be able to see that.
+    // All users must be able to see whether the engine is enabled.
     admit(home, Users::Everyone)?;
     home.make_enabled()?;
 
-    let others = neighbours::of(home.directory());
+    let others = other_engines::of(home.directory());
     if others.is_empty() {
         return Ok(());
     }
 
     fs::remove_file(&path).map_err(failed)?;
     let others: Vec<_> = others.iter().map(ToString::to_string).collect();
-    let message = format!(
-        "other engines are up, and their locks would be in two places: {}",
-        others.join(", ")
-    );
-    let advice = "stop each as its user, when nobody holds its locks: lockkeeper local stop";
+    let message =
+        format!("other engines are running and would grant the same locks: {}", others.join(", "));
+    let advice =
+        "when no program holds their locks, stop each one as its user: lockkeeper local stop";
     Err(Failure::new(Exit::Taken, message).advise(advice))
 }
 
@@ -86,20 +84,20 @@ fn admit(home: &Home, users: Users) -> Result<(), Failure> {
     set.map_err(|error| trust::cannot_use(directory, &error))
 }
 
-/// Stops it, and lets every user have an engine of their own again. Refuses while somebody has a
-/// session: the lock of a holder would be free in the other engines. `false` if it was not enabled.
+/// Stops the engine, and lets each user have a separate engine again. Fails while users have sessions: a lock that is
+/// held here would be free in the other engines. Returns `false` if the engine was not enabled.
 pub(super) fn disable() -> Result<bool, Failure> {
     only_root("disable --system")?;
     let Some(home) = find()? else { return Ok(false) };
-    if let Some(answer) = control::ask(&home, Question::Status)? {
+    if let Some(answer) = control::ask(&home, ControlRequest::Status)? {
         check_deserted(answer.status.sessions)?;
     }
 
-    // Nobody starts it again before it is known which sessions it had at its end.
+    // No process may start it again before the number of sessions at its end is known.
     let lock = home.start_lock()?;
     lock.lock().map_err(|error| trust::cannot_use(home.directory(), &error))?;
     let mut sessions = 0;
-    if let Some(answer) = control::ask(&home, Question::Stop)? {
+    if let Some(answer) = control::ask(&home, ControlRequest::Stop)? {
         sessions = answer.status.sessions;
         answer.wait_for_end()?;
     }
@@ -115,7 +113,7 @@ pub(super) fn disable() -> Result<bool, Failure> {
         return Err(failure);
     }
     let enabled = home.enabled();
-    // Who may not look into the directory takes it for enabled.
+    // Users who may not look into the directory would assume that the engine is enabled.
     admit(&home, Users::Everyone)?;
     fs::remove_file(&enabled).map_err(|error| trust::cannot_use(&enabled, &error))?;
     Ok(true)
@@ -129,13 +127,13 @@ fn check_deserted(sessions: usize) -> Result<(), Failure> {
         1 => "a session of a user holds a lock there, or waits for one".to_owned(),
         _ => format!("{sessions} sessions of users hold locks there, or wait for them"),
     };
-    Err(Failure::new(Exit::Taken, message).advise("try again when they have ended"))
+    Err(Failure::new(Exit::Taken, message).advise("try again after they have ended"))
 }
 
 fn only_root(task: &str) -> Result<(), Failure> {
     if trust::me() == ROOT {
         return Ok(());
     }
-    let message = format!("only root can do that: sudo lockkeeper local {task}");
+    let message = format!("this requires root: sudo lockkeeper local {task}");
     Err(Failure::new(Exit::NoPermission, message))
 }

@@ -1,16 +1,16 @@
-//! Where a machine-local engine lives.
+//! The home directory of a machine-local engine.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `engine.sock` | where clients connect |
-//! | `admin.sock` | where `lockkeeper local` asks |
+//! | `engine.sock` | the socket for clients |
+//! | `admin.sock` | the control socket for `lockkeeper local` |
 //! | `data/` | the data directory |
-//! | `engine.log` | the log; `engine.log.old`, the one before |
-//! | `start.lock` | shared while a command connects, exclusive while an engine starts or ends |
-//! | `neighbours` | the directories of the engines that its user was warned of, one on each line |
-//! | `enabled` | only of the machine's engine: that it is in use |
+//! | `engine.log` | the log; `engine.log.old` is the previous one |
+//! | `start.lock` | locked shared while a command connects, and exclusively while an engine starts or ends |
+//! | `neighbours` | the directories of other engines that its user was warned about, one on each line |
+//! | `enabled` | only for the machine's engine: marks it as in use |
 //!
-//! All of it belongs to the user who owns the directory, and nothing is a symbolic link.
+//! All files belong to the owner of the directory, and none is a symbolic link.
 
 use std::env;
 use std::fs::File;
@@ -23,13 +23,13 @@ use lockkeeper_engine::files::{Access, Directory};
 use serde::Serialize;
 
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::person;
 use crate::shared::trust::{self, Missing};
+use crate::shared::user;
 
-/// The variable that says where.
+/// The environment variable with the path of the directory.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_HOME";
 
-/// The directory for such files in a home directory, as the XDG specification has it.
+/// The state directory within a home directory, by the XDG specification.
 const STATE: &str = ".local/state";
 
 /// The names of the files.
@@ -42,37 +42,37 @@ const DATA: &str = "data";
 const LOG: &str = "engine.log";
 const OLD_LOG: &str = "engine.log.old";
 
-/// All of them.
+/// All of these names.
 pub(super) const FILES: [&str; 8] =
     [SOCKET, ADMIN_SOCKET, START_LOCK, ENABLED, WARNED, DATA, LOG, OLD_LOG];
 
-/// The longest path of a Unix socket, in bytes, on the systems that allow the least.
+/// The maximum length of a Unix socket's path, in bytes, on the strictest system.
 const SOCKET_LIMIT: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The permissions of what is for one user alone.
+/// The permissions of files for one user.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_SOCKET: u32 = 0o600;
 
-/// Those of the sockets of the machine's engine, whose directory says who gets at them.
+/// The permissions of the sockets of the machine's engine. Those of the directory restrict access.
 const SHARED_SOCKET: u32 = 0o666;
 
-/// A log that is longer than this begins anew with the next engine.
+/// The next engine starts a new log if the old one is longer than this.
 const LOG_LIMIT: u64 = 1024 * 1024;
 
-/// The longest list of neighbours, in bytes. A longer one begins anew: any user can have engines listed.
-const LONGEST_LIST: u64 = 64 * 1024;
+/// The longest list of other engines, in bytes. A longer list is started anew, because any user can add engines to it.
+const MAX_LIST_BYTES: u64 = 64 * 1024;
 
-/// Whom an engine is for. The names are stable: `local status --json` prints them.
+/// The users whom an engine serves. The names are stable: `local status --json` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Scope {
-    /// The user who owns its directory.
+    /// The owner of its directory.
     User,
-    /// All whom an administrator lets in.
+    /// All users to whom an administrator gives access.
     System,
 }
 
-/// The directory of a machine-local engine; it exists, and only its owner can change it.
+/// The directory of a machine-local engine. It exists, and only its owner can change it.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     directory: PathBuf,
@@ -80,13 +80,15 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// The one that the environment names; made if missing, for this user alone.
+    /// The directory that the environment names. Created, for this user alone, if it is missing.
     pub(super) fn own() -> Result<Self, Failure> {
         let named = named()?;
         check_length(&named, VARIABLE)?;
         check_home(&named)?;
         let ours = |failure: Failure| {
-            failure.advise(&format!("set {VARIABLE} to a directory of yours (after sudo: sudo -H)"))
+            failure.advise(&format!(
+                "set {VARIABLE} to a directory that you own (after sudo: sudo -H)"
+            ))
         };
         let found = trust::follow(&named, Missing::Make(PRIVATE_DIRECTORY)).map_err(ours)?;
         let home = Self::at(found.unwrap_or(named), Scope::User);
@@ -95,7 +97,7 @@ impl Home {
         Ok(home)
     }
 
-    /// The one that the starter of an engine has found.
+    /// The directory that the starting process found.
     pub(super) fn at(directory: PathBuf, scope: Scope) -> Self {
         Self { directory, scope }
     }
@@ -104,7 +106,7 @@ impl Home {
         self.scope
     }
 
-    /// The one in this directory, if an engine of this user has been there; whatever the environment names.
+    /// This directory, if an engine of this user has run in it, regardless of the environment.
     pub(super) fn used(directory: &Path) -> Option<Self> {
         let real = trust::follow(directory, Missing::Report).ok()??;
         let home = Self::at(real, Scope::User);
@@ -153,20 +155,20 @@ impl Home {
         self.directory.join(ENABLED)
     }
 
-    /// What a client connects to.
+    /// The connection string for clients.
     pub(crate) fn connect_string(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// The file that is locked while a command connects, or an engine starts or ends.
+    /// The file that is locked while a command connects, or while an engine starts or ends.
     pub(super) fn start_lock(&self) -> Result<File, Failure> {
         self.open(START_LOCK, Access::Create)
     }
 
-    /// The log, ready to be written to.
+    /// Opens the log for writing.
     pub(super) fn open_log(&self) -> Result<File, Failure> {
         if self.log().symlink_metadata().is_ok_and(|meta| meta.len() > LOG_LIMIT) {
-            // If that fails, the old log goes on.
+            // If that fails, the old log is continued.
             let _ = self.files().and_then(|files| {
                 files.rename(LOG, OLD_LOG).map_err(|error| trust::cannot_use(&self.log(), &error))
             });
@@ -174,21 +176,22 @@ impl Home {
         self.open(LOG, Access::Append)
     }
 
-    /// The engines that the user was warned of: their directories, one on each line. Empty if that cannot be read.
+    /// The engines that the user was warned about: their directories, one on each line. Empty if the list cannot be
+    /// read.
     pub(super) fn warned_of(&self) -> Vec<u8> {
-        let read = self.files().ok().and_then(|files| files.read(WARNED, LONGEST_LIST).ok());
+        let read = self.files().ok().and_then(|files| files.read(WARNED, MAX_LIST_BYTES).ok());
         read.unwrap_or_default()
     }
 
-    /// Adds lines to those that were read.
+    /// Adds lines to the list that was read.
     pub(super) fn note_warned(&self, known: Vec<u8>, lines: &[u8]) -> Result<(), Failure> {
         let all = [known.as_slice(), lines].concat();
-        let kept = if all.len() as u64 > LONGEST_LIST { lines } else { &all };
+        let kept = if all.len() as u64 > MAX_LIST_BYTES { lines } else { &all };
         let replaced = self.files()?.replace(WARNED, kept);
         replaced.map_err(|error| trust::cannot_use(&self.directory.join(WARNED), &error))
     }
 
-    /// Makes the file that says that the machine's engine is in use.
+    /// Creates the file that marks the machine's engine as in use.
     pub(super) fn make_enabled(&self) -> Result<(), Failure> {
         self.open(ENABLED, Access::Create).map(drop)
     }
@@ -199,15 +202,15 @@ impl Home {
     }
 
     fn files(&self) -> Result<Directory, Failure> {
-        // The machine's engine belongs to root, whoever connects to it.
+        // The machine's engine belongs to root for every user.
         let opened = Directory::open(&self.directory);
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let opened = opened.and_then(|found| found.ok_or_else(missing));
         opened.map_err(|error| trust::cannot_use(&self.directory, &error))
     }
 
-    /// Refuses a directory that another user can write to, or could once. Since only its owner can
-    /// change what is in it, what was checked stays so.
+    /// Fails if another user can write to the directory, or could have earlier. Only its owner can change the content,
+    /// so the result of the check remains valid.
     pub(super) fn check(&self, owner: u32) -> Result<(), Failure> {
         let directory = &self.directory;
         let Some(meta) = trust::look(directory)? else { return Ok(()) };
@@ -234,7 +237,7 @@ impl Home {
     }
 }
 
-/// Refuses what an engine of this owner would not have made. A missing file is in order.
+/// Fails for a file that an engine of this owner would not have created. A missing file is fine.
 fn check_entry(
     path: &Path,
     owner: u32,
@@ -246,61 +249,61 @@ fn check_entry(
     if is_kind(&meta) {
         return Ok(());
     }
-    let fault = if meta.is_symlink() { "a symbolic link" } else { "something else" };
+    let fault = if meta.is_symlink() { "a symbolic link" } else { "an unexpected file" };
     let message = format!("{} is {fault} where {kind} belongs", path.display());
     Err(Failure::new(Exit::CannotCreate, message).advise("remove it"))
 }
 
-/// Refuses to make a home directory, such as that of `nobody`, which is not meant to exist.
+/// Fails if the home directory itself is missing: that of `nobody`, for example, is not meant to exist.
 fn check_home(named: &Path) -> Result<(), Failure> {
     if set(VARIABLE).is_some() {
         return Ok(());
     }
-    match person::home().filter(|home| named.starts_with(home) && !home.exists()) {
+    match user::home().filter(|home| named.starts_with(home) && !home.exists()) {
         None => Ok(()),
         Some(home) => {
             let message = format!("the home directory {} does not exist", home.display());
-            let advice = format!("set {VARIABLE} to a directory of yours");
+            let advice = format!("set {VARIABLE} to a directory that you own");
             Err(Failure::new(Exit::CannotCreate, message).advise(&advice))
         }
     }
 }
 
-/// What a variable says, if anything.
+/// The value of an environment variable, unless it is empty.
 fn set(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// `LOCKKEEPER_HOME`, or the XDG state directory.
 pub(super) fn named() -> Result<PathBuf, Failure> {
-    // A relative XDG directory is to be ignored, says its specification.
+    // The specification says to ignore a relative XDG directory.
     let state = || set("XDG_STATE_HOME").filter(|path| path.is_absolute());
-    let in_home = || Some(person::home()?.join(STATE));
+    let in_home = || Some(user::home()?.join(STATE));
 
     let own = set(VARIABLE);
     let variable = if own.is_some() { VARIABLE } else { "HOME" };
     let path = own.or_else(|| Some(state().or_else(in_home)?.join("lockkeeper")));
     let path = path.ok_or_else(|| {
-        let message = "this user has no home directory";
+        let message = "the home directory of this user is unknown";
         Failure::new(Exit::Usage, message)
-            .advise(&format!("set {VARIABLE} to a directory of yours"))
+            .advise(&format!("set {VARIABLE} to a directory that you own"))
     })?;
 
-    // From each working directory it would be another engine, with other locks.
+    // A relative path would mean another engine, with other locks, in each working directory.
     if path.is_relative() {
-        let mistake = format!("{variable} is relative ({}); set it to a full path", path.display());
+        let mistake = format!("{variable} must be an absolute path, not {}", path.display());
         return Err(Failure::new(Exit::Usage, mistake));
     }
-    // Clients find the sockets by a connection string.
+    // A connection string, which clients use to find the sockets, is UTF-8.
     if path.to_str().is_none() {
-        let mistake = format!("the directory of {variable} is not UTF-8 ({})", path.display());
-        let advice = format!("set {VARIABLE} to another one");
+        let mistake = format!("the directory in {variable} is not UTF-8 ({})", path.display());
+        let advice = format!("set {VARIABLE} to another directory");
         return Err(Failure::new(Exit::Usage, mistake).advise(&advice));
     }
     Ok(path)
 }
 
-/// Refuses a directory, of this variable, whose sockets the system could not name.
+/// Fails if the path of the directory is too long for the sockets in it. `variable` names its source.
 pub(super) fn check_length(directory: &Path, variable: &str) -> Result<(), Failure> {
     let len = directory.as_os_str().as_bytes().len();
     let limit = SOCKET_LIMIT - SOCKET.len() - 1;
@@ -311,7 +314,7 @@ pub(super) fn check_length(directory: &Path, variable: &str) -> Result<(), Failu
     Err(Failure::new(
         Exit::Usage,
         format!(
-            "{directory} is {len} bytes long, and the Unix socket in it leaves room for {limit}; \
+            "{directory} is {len} bytes long; the Unix socket in it allows at most {limit}; \
              set {variable} to a shorter path"
         ),
     ))

@@ -1,16 +1,16 @@
-//! The machine-local engine: the one that keeps locks when no servers are named.
+//! The machine-local engine, which keeps the locks when no servers are configured.
 //!
-//! The first command of a user that needs an engine starts one. It serves all commands of this user,
-//! and ends when there have been no sessions for a while. If an administrator has enabled one for
-//! the whole machine (`system`), all users meet there instead.
+//! A user's first command that needs an engine starts one. It serves all commands of this user, and ends after some
+//! time without sessions. If an administrator has enabled an engine for the whole machine (`system`), all users share
+//! it instead.
 
 pub(crate) mod address;
 mod control;
 pub(crate) mod daemon;
+mod disk_space;
 mod enable;
 pub(crate) mod home;
-mod neighbours;
-mod room;
+mod other_engines;
 pub(crate) mod start;
 mod system;
 
@@ -27,9 +27,9 @@ use crate::shared::global::Global;
 use crate::shared::output::{print, print_json, tell};
 use crate::shared::{trust, view};
 
-use control::{Question, Status};
+use control::{ControlRequest, Status};
 use home::{Home, Scope};
-use neighbours::Neighbour;
+use other_engines::OtherEngine;
 use start::DURABILITY;
 use system::{Users, WAY_OUT};
 
@@ -38,15 +38,15 @@ use system::{Users, WAY_OUT};
 pub(crate) enum LocalTask {
     /// Show whether the engine runs, where, and how many sessions it has; exit code 1 if it does not run
     Status,
-    /// Start the engine now, and not with the first command that needs it
+    /// Start the engine now instead of with the first command that needs it
     Start {
-        /// What an acknowledged write survives: sync (a power cut), os (kill -9) or memory (nothing)
+        /// What acknowledged writes survive: sync (a power failure), os (kill -9) or memory (nothing)
         #[arg(long, env = DURABILITY)]
         durability: Option<Durability>,
     },
-    /// Stop the engine, and wait until it has ended; commands that hold or await a lock start it again
+    /// Stop the engine and wait until it has ended; commands that hold or await a lock start it again
     Stop,
-    /// Make one engine for all users of this machine, and start it
+    /// Enable one engine for all users of this machine, and start it
     #[command(after_long_help = ENABLE_NOTES)]
     Enable {
         #[command(flatten)]
@@ -58,16 +58,16 @@ pub(crate) enum LocalTask {
         #[arg(long)]
         everyone: bool,
     },
-    /// Stop the engine for all users; each has an engine of their own again
+    /// Stop the engine for all users; each user then has a separate engine again
     Disable {
         #[command(flatten)]
         which: EngineOptions,
     },
-    /// Print a systemd unit that starts the engine for all users with the machine
+    /// Print a systemd unit that starts the engine for all users at boot
     Unit,
 }
 
-/// Which engine is enabled: there is only one, and the word says what happens.
+/// Selects the engine to enable. There is only one choice; the option makes the effect explicit.
 #[derive(Debug, Args)]
 pub(crate) struct EngineOptions {
     /// The engine for all users of this machine
@@ -77,21 +77,20 @@ pub(crate) struct EngineOptions {
 
 const ENABLE_NOTES: &str = "\
 Only root can do this. Without --group and --everyone the engine is for root alone, or for the users \
-who could use it before. A user of the engine can take every lock, and ask every holder to release \
-one: let in only users whom you trust with the locks of root's jobs. All others get an error instead \
-of an engine of their own.
+who had access before. Any user of the engine can acquire every lock and ask every holder to release \
+it: give access only to users whom you trust with the locks of root's jobs. All other users get an \
+error instead of a separate engine.
+The engine's directory is /var/lib/lockkeeper-system (or LOCKKEEPER_SYSTEM_HOME), owned by root. Its \
+group and mode determine who may use the engine: 0700, 0750 or 0755. The engine does not end when it \
+has no sessions. After a reboot, root's first command starts it. lockkeeper local unit prints a unit \
+that starts it at boot.
 
-The engine lives in /var/lib/lockkeeper-system (or LOCKKEEPER_SYSTEM_HOME), which is root's. The \
-group and the mode of that directory say who may use it: 0700, 0750 or 0755. It does not end when it \
-has no sessions. After a restart of the machine, root's first command starts it. lockkeeper local \
-unit prints a unit that starts it at boot.
+Before that, stop the engines of users when no program holds their locks.";
 
-Stop running engines of users first, when no program holds their locks.";
-
-/// It is there where systemd runs.
+/// Exists where systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Does what a subcommand of `local` says.
+/// Runs a subcommand of `local`.
 pub(crate) fn command(global: &Global, task: LocalTask) -> Result<u8, Failure> {
     match task {
         LocalTask::Status => return status(global, &system::in_charge()?),
@@ -108,7 +107,7 @@ pub(crate) fn command(global: &Global, task: LocalTask) -> Result<u8, Failure> {
 }
 
 fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
-    let status = control::ask(home, Question::Status)?.map(|answer| answer.status);
+    let status = control::ask(home, ControlRequest::Status)?.map(|answer| answer.status);
     match (&status, global.json) {
         (None, true) => {
             let others = others(home);
@@ -133,29 +132,29 @@ fn status(global: &Global, home: &Home) -> Result<u8, Failure> {
     Ok(if status.is_some() { Exit::Ok } else { Exit::No }.code())
 }
 
-/// What a program reads. The names are stable.
+/// The output of `local status --json`. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownEngine<'a> {
-    /// `user` or `system`: whom it is for.
+    /// `user` or `system`: the users whom it serves.
     scope: Scope,
     #[serde(flatten)]
     status: &'a Status,
-    others: Vec<Neighbour>,
+    others: Vec<OtherEngine>,
 }
 
-/// The engines whose locks do not exclude those of this one.
-fn others(home: &Home) -> Vec<Neighbour> {
+/// The engines whose locks do not exclude the locks of this one.
+fn others(home: &Home) -> Vec<OtherEngine> {
     match home.scope() {
-        Scope::User => neighbours::of(home.directory()),
+        Scope::User => other_engines::of(home.directory()),
         Scope::System => Vec::new(),
     }
 }
 
-fn lines(others: &[Neighbour]) -> String {
+fn lines(others: &[OtherEngine]) -> String {
     others.iter().map(|other| format!("other       {other}\n")).collect()
 }
 
-/// Whom an engine is for.
+/// The users whom an engine serves.
 fn users(home: &Home) -> Result<String, Failure> {
     Ok(match home.scope() {
         Scope::System => system::users(home)?.to_string(),
@@ -190,24 +189,24 @@ fn describe(home: &Home, status: &Status) -> Result<String, Failure> {
 }
 
 fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
-    let before = control::ask(home, Question::Status)?;
+    let before = control::ask(home, ControlRequest::Status)?;
     if let Some(before) = before {
         let status = before.status;
         let (pid, durability) = (status.pid, status.durability);
         return print(&format!("already running, pid {pid}, durability {durability}\n"));
     }
     drop(start::ensure(home, durability)?);
-    match control::ask(home, Question::Status)? {
+    match control::ask(home, ControlRequest::Status)? {
         Some(answer) => print(&format!("started, pid {}\n", answer.status.pid)),
         None => {
-            tell("the engine has started and ended again; see its log");
+            tell("the engine started and has already ended; see its log");
             Ok(())
         }
     }
 }
 
 fn stop(home: &Home) -> Result<(), Failure> {
-    match control::ask(home, Question::Stop)? {
+    match control::ask(home, ControlRequest::Stop)? {
         None => print("no engine was running\n"),
         Some(answer) => {
             let pid = answer.status.pid;
@@ -220,13 +219,13 @@ fn stop(home: &Home) -> Result<(), Failure> {
 fn enable(users: Option<Users>) -> Result<(), Failure> {
     let home = enable::enable(users)?;
     let (directory, users) = (home.directory().display(), system::users(&home)?);
-    let mut text = format!("this machine's engine ({directory}) runs, for {users}\n");
+    let mut text = format!("this machine's engine ({directory}) is running, for {users}\n");
     if users == Users::Root {
-        text.push_str("others may use it with: lockkeeper local enable --system --group GROUP\n");
+        text.push_str("to give access to others: lockkeeper local enable --system --group GROUP\n");
     }
     if Path::new(SYSTEMD).exists() {
         text.push_str(
-            "to start it with the machine: lockkeeper local unit > \
+            "to start it at boot: lockkeeper local unit > \
              /etc/systemd/system/lockkeeper.service && systemctl enable --now lockkeeper\n",
         );
     }
@@ -235,19 +234,19 @@ fn enable(users: Option<Users>) -> Result<(), Failure> {
 
 fn disable() -> Result<(), Failure> {
     print(match enable::disable()? {
-        true => "disabled; each user has an engine of their own\n",
+        true => "disabled; each user has a separate engine\n",
         false => "it was not enabled\n",
     })
 }
 
 fn unit() -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(|error| {
-        Failure::new(Exit::System, format!("cannot tell where lockkeeper is: {error}"))
+        Failure::new(Exit::System, format!("cannot find the path of lockkeeper: {error}"))
     })?;
     print(&system::unit(&program)?)
 }
 
-/// Where `serve` keeps its data if it is not told otherwise.
+/// The default data directory of `serve`.
 pub(crate) fn served_data() -> Result<std::path::PathBuf, Failure> {
     Ok(Home::own()?.directory().join("serve"))
 }

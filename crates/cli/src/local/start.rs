@@ -1,9 +1,9 @@
 //! Finds the machine-local engine, or starts it.
 //!
-//! `start.lock` makes this safe. A command holds it shared from the look at the socket until it
-//! has a session. Whoever starts an engine holds it exclusively, so that of two commands one
-//! starts it and the other finds it. An engine that is about to end for want of sessions takes it
-//! exclusively, too, so that none ends under a command that has just found it.
+//! `start.lock` prevents races. A command holds it shared from the check of the socket until it has a session. A
+//! process that starts an engine holds it exclusively, so if two commands run at once, one starts the engine and the
+//! other finds it. An engine that is about to end because it has no sessions also takes it exclusively, so it cannot
+//! end after a command has found it.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,34 +18,34 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::control::{self, Question};
+use super::control::{self, ControlRequest};
 use super::home::{Home, Scope};
 use super::system::WAY_OUT;
-use super::{daemon, neighbours, system};
+use super::{daemon, other_engines, system};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 use crate::shared::program::helper_process;
 use crate::shared::{names, trust};
 
-/// The variable that says what an engine promises, for whoever starts it.
+/// The environment variable with the durability of an engine that is started.
 pub(super) const DURABILITY: &str = "LOCKKEEPER_LOCAL_DURABILITY";
 
-/// The variable that says how long an engine stays without sessions.
+/// The environment variable with the time that an engine runs without sessions.
 const IDLE: &str = "LOCKKEEPER_LOCAL_IDLE";
 
-/// How long an engine may be away before those who wait for a lock start it again.
-const REVIVAL: Duration = Duration::from_secs(1);
+/// How long an engine may be away before commands that wait for a lock start it again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// How soon somebody who connects looks whether the engine is there still.
+/// How often a command that connects checks whether the engine still runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How long a connection gets at least, for somebody who does not want to wait.
-pub(crate) const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+/// The minimum time for a connection, even for a command that does not want to wait.
+pub(crate) const MIN_CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// How long the data may be in use by an engine that does not listen.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often an engine that ends again before it can be used is started anew.
+/// How often to start an engine that ends before it can be used.
 const TRIES: u32 = 5;
 
 /// A session with this machine's engine.
@@ -53,12 +53,12 @@ const TRIES: u32 = 5;
 pub(crate) struct LocalSession {
     pub(crate) client: Client,
     pub(crate) engine: LocalEngine,
-    /// What another process connects to.
+    /// The connection string for another process.
     pub(crate) servers: String,
 }
 
-/// A session with the engine in a home, which is started if need be. Waits for the end of its quiet time,
-/// unless that is beyond a limit.
+/// Opens a session with the engine in a home, which is started if necessary. Waits for the end of the engine's quiet
+/// time, unless that exceeds the limit.
 pub(crate) async fn with_engine(
     home: Home,
     builder: ClientBuilder,
@@ -74,7 +74,7 @@ pub(crate) async fn with_engine(
         let servers = home.connect_string();
         let connected = tokio::select! {
             connected = builder.clone().connect(&servers) => connected,
-            // Nobody else could start another one while we hold on to it.
+            // No other process can start an engine while this one holds the lock.
             () = death(&home), if tries < TRIES => {
                 drop(found);
                 continue;
@@ -86,53 +86,53 @@ pub(crate) async fn with_engine(
                 let engine = LocalEngine { home, is_first };
                 return Ok(LocalSession { client, engine, servers });
             }
-            // Killed, or stopped by hand, since we looked.
+            // The engine was killed or stopped after it was found.
             Err(_) if !is_alive(&home) && tries < TRIES => drop(found),
             Err(error) => return Err(Failure::from(error).advise(&see_log(&home))),
         }
     }
 }
 
-/// No session begins while clients of an engine before may hold locks.
+/// Waits while clients of the previous engine may still hold locks: no session starts during that time.
 async fn outwait_quiet(home: &Home, limit: Option<Duration>) -> Result<(), Failure> {
-    let patience = limit.map_or(Duration::MAX, |limit| limit.max(LEAST_PATIENCE));
-    let answer = control::ask_within(home, Question::Status, patience)?;
+    let patience = limit.map_or(Duration::MAX, |limit| limit.max(MIN_CONNECT_TIME));
+    let answer = control::ask_within(home, ControlRequest::Status, patience)?;
     let left = Duration::from_millis(answer.map_or(0, |answer| answer.status.quiet_ms));
     if left.is_zero() || limit.is_some_and(|limit| limit < left) {
         return Ok(());
     }
     tell(&format!(
-        "waiting for {:.0} s: clients of the engine before this one may still hold locks",
+        "waiting for {:.0} s: clients of the previous engine may still hold locks",
         left.as_secs_f64().ceil()
     ));
     sleep(left).await;
     Ok(())
 }
 
-/// Waits until there is no engine.
+/// Waits until no engine is running.
 async fn death(home: &Home) {
     while is_alive(home) {
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// The engine that somebody has a session with.
+/// The engine that a session is with.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalEngine {
     home: Home,
-    /// Whether no engine has ever run in this home before.
+    /// Whether this is the first engine in this home.
     is_first: bool,
 }
 
 impl LocalEngine {
-    /// Warns a user who takes or awaits a lock of the other engines, whose locks do not exclude it: once of each.
-    /// A user who has asked for an engine of their own knows.
+    /// Warns a user who acquires or awaits a lock about other engines, whose locks do not exclude this engine's. Each
+    /// engine is named once. A user who has chosen a separate engine is not warned.
     pub(crate) fn introduce(&self) {
         if self.is_expected() {
             return;
         }
 
-        let others = neighbours::unknown(&self.home);
+        let others = other_engines::unknown(&self.home);
         if others.is_empty() {
             return self.announce();
         }
@@ -142,13 +142,13 @@ impl LocalEngine {
                 false => WAY_OUT,
             };
             tell(&format!(
-                "warning: another engine is up on this machine, {other}: its locks do not exclude yours; \
+                "warning: another engine is running on this machine, {other}: its locks do not exclude yours; \
                  {way_out}"
             ));
         }
     }
 
-    /// Tells a user that there is an engine now, when the first one has started.
+    /// Prints a notice when the first engine of this home was started.
     pub(crate) fn announce(&self) {
         if self.is_first && !self.is_expected() {
             tell(&format!(
@@ -162,46 +162,46 @@ impl LocalEngine {
         self.home.scope() == Scope::System || system::is_declined()
     }
 
-    /// Starts another one whenever it dies. It reads the same data, so that sessions go on there.
-    /// Ends only if one cannot be started.
+    /// Starts a new engine whenever this one dies. It reads the same data, so sessions survive. Returns only if the
+    /// start fails.
     pub(crate) async fn keep(&self, client: &Client) -> Failure {
         let mut status = client.status();
         loop {
             if status.wait_for(|now| now.contact != Contact::Connected).await.is_err() {
-                // The end of the client is told to whoever uses it.
+                // Users of the client get the error from their own calls.
                 return std::future::pending().await;
             }
 
-            // One that is stopped to be started again needs no help.
-            sleep(REVIVAL).await;
+            // An engine that is being restarted needs no help.
+            sleep(RESTART_DELAY).await;
             if is_alive(&self.home) {
                 continue;
             }
 
             if !self.home.is_ours() {
-                tell("this machine's engine has ended; waiting until root starts it again");
+                tell("this machine's engine has ended; waiting for root to restart it");
                 return std::future::pending().await;
             }
-            tell("this machine's engine has ended: starting it again");
-            // Kept until there is a session: an engine without one may end.
-            let _found = match self.revive().await {
+            tell("this machine's engine has ended; restarting it");
+            // Kept until there is a session: an engine without sessions may end.
+            let _found = match self.restart().await {
                 Ok(found) => found,
                 Err(failure) => return failure,
             };
             let back = status.wait_for(|now| now.contact == Contact::Connected);
-            let _ = tokio::time::timeout(REVIVAL, back).await;
+            let _ = tokio::time::timeout(RESTART_DELAY, back).await;
         }
     }
 
-    async fn revive(&self) -> Result<Option<File>, Failure> {
+    async fn restart(&self) -> Result<Option<File>, Failure> {
         let home = self.home.clone();
         let panicked = |_| Failure::new(Exit::Bug, "the start of an engine has panicked");
         spawn_blocking(move || ensure(&home, None)).await.map_err(panicked)?
     }
 }
 
-/// Makes sure that there is an engine. It does not end for want of sessions while the file lives;
-/// the machine's engine never does, and its users have no file.
+/// Makes sure that an engine is running. While the returned file is open, the engine does not end for lack of sessions.
+/// The machine's engine never does, so its users get no file.
 pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Option<File>, Failure> {
     if !home.is_ours() {
         return if is_alive(home) { Ok(None) } else { Err(not_running(home)) };
@@ -214,36 +214,36 @@ pub(super) fn ensure(home: &Home, durability: Option<Durability>) -> Result<Opti
             return Ok(Some(lock));
         }
 
-        // Not from shared to exclusive: two commands would wait for each other.
+        // Do not upgrade the lock from shared to exclusive: two commands would deadlock.
         lock.unlock().map_err(lock_failed)?;
         lock.lock().map_err(lock_failed)?;
         if !is_alive(home) {
             start_or_find(home, durability)?;
         }
 
-        // Exclusive becomes shared: in a gap the engine that was just started could take it, and end
-        // because nobody has a session yet. Where the system leaves one, the next look finds out.
+        // Downgrade from exclusive to shared. In a gap, the new engine could take the lock and end because it has no
+        // sessions yet. Where the system leaves a gap, the next check notices that.
         lock.lock_shared().map_err(lock_failed)?;
         if is_alive(home) {
             return Ok(Some(lock));
         }
     }
 
-    let message = "the machine-local engine ends as soon as it has started";
+    let message = "the machine-local engine ends immediately after it has started";
     Err(Failure::new(Exit::NoServer, message).advise(&see_log(home)))
 }
 
-/// What a user can do nothing about who may only use the engine.
+/// The failure for a user who may use the engine but not start it.
 fn not_running(home: &Home) -> Failure {
     let directory = home.directory().display();
     let message = format!("this machine's engine ({directory}) is not running");
     Failure::new(Exit::NoServer, message).advise("root can start it: sudo lockkeeper local start")
 }
 
-/// Starts an engine, unless one comes up meanwhile.
+/// Starts an engine, unless another process has started one.
 ///
-/// The data may be in use for a moment: by an engine that does not listen yet, whose starter was
-/// killed, or by one that was killed and whose files the system has still to close.
+/// The data may be in use for a moment: by an engine that does not listen yet and whose starter was killed, or by an
+/// engine that was killed and whose files the system has not closed yet.
 fn start_or_find(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let end = Clock.now() + START_LIMIT;
     loop {
@@ -270,8 +270,8 @@ fn see_log(home: &Home) -> String {
     format!("see {}", home.log().display())
 }
 
-/// Nobody listens behind a socket that refuses, and whatever accepts is alive; so is one whose queue is full, for
-/// whose room a connection would have to wait.
+/// A socket without a listener refuses connections. If it accepts, or if its queue is full so that a connection would
+/// block, the engine is alive.
 fn is_alive(home: &Home) -> bool {
     let connected = SocketAddrUnix::new(home.socket()).and_then(|address| {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -281,7 +281,7 @@ fn is_alive(home: &Home) -> bool {
     matches!(connected, Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS))
 }
 
-/// What a variable says, if it is set.
+/// Parses the value of an environment variable, if it is set.
 fn from_environment<T, E: Display>(
     variable: &str,
     read: impl FnOnce(&str) -> Result<T, E>,
@@ -296,12 +296,12 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
     let refused = |error: io::Error| {
         Failure::new(Exit::System, format!("cannot start the machine-local engine: {error}"))
     };
-    // Read here, where the user sees what is wrong with them.
+    // Parsed here, so that the user sees errors in the variables.
     let durability = match durability {
         Some(durability) => durability,
         None => from_environment(DURABILITY, str::parse)?.unwrap_or(Durability::Sync),
     };
-    let idle = from_environment(IDLE, names::some_time)?;
+    let idle = from_environment(IDLE, names::nonzero_duration)?;
     let idle = idle.map(|idle| format!("--idle={}", humantime::format_duration(idle)));
 
     let mut engine = helper_process()
@@ -321,7 +321,7 @@ fn start(home: &Home, durability: Option<Durability>) -> Result<(), Failure> {
 
     let mut report = String::new();
     if let Some(mut pipe) = engine.stdout.take() {
-        // It is closed with the report, or with the process if that dies without one.
+        // The pipe is closed after the report, or when the process dies without a report.
         let _ = pipe.read_to_string(&mut report);
     }
     match daemon::Report::read(&report) {

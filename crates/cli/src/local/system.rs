@@ -1,15 +1,15 @@
-//! The engine of the whole machine, where all users meet.
+//! The machine's engine, which all users share.
 //!
-//! An administrator enables it, and then nobody starts an engine of their own. Its directory is
-//! root's; the group and the mode of the directory say who may use the engine:
+//! After an administrator has enabled it, users' commands do not start separate engines. Its directory belongs to root.
+//! The group and the mode of the directory determine who may use the engine:
 //!
-//! | mode | who |
+//! | mode | users |
 //! |---|---|
 //! | 0700 | root alone |
 //! | 0750 | root and the group |
 //! | 0755 | everyone |
 //!
-//! The file `enabled` in it says that it is in use (`enable`).
+//! The file `enabled` in it marks it as in use (`enable`).
 
 use std::env;
 use std::fmt;
@@ -24,21 +24,21 @@ use super::home::{Home, Scope};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::trust::{self, Missing, ROOT};
 
-/// The variable that says where; `none` is for users who want an engine of their own.
+/// The environment variable with its directory; `none` is for users who want a separate engine.
 pub(super) const VARIABLE: &str = "LOCKKEEPER_SYSTEM_HOME";
 
 const DEFAULT: &str = "/var/lib/lockkeeper-system";
 
 const NONE: &str = "none";
 
-/// What everybody may see while it is not enabled.
+/// The mode while the engine is not enabled, so that all users can see that.
 pub(super) const OPEN_DIRECTORY: u32 = 0o755;
 
-/// What gives several users one engine.
+/// Advice for users who want to share an engine.
 pub(super) const WAY_OUT: &str =
     "one engine for all users: sudo lockkeeper local enable --system --group GROUP";
 
-/// Who may use it.
+/// The users with access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Users {
     Root,
@@ -89,8 +89,7 @@ impl fmt::Display for Users {
     }
 }
 
-/// The home of the engine that this user's commands use: that of the machine's engine if it is
-/// enabled, or else that of this user's own.
+/// The home of the engine for this user's commands: the machine's engine if it is enabled, or else this user's own.
 pub(super) fn in_charge() -> Result<Home, Failure> {
     match find()? {
         Some(home) => Ok(home),
@@ -98,13 +97,13 @@ pub(super) fn in_charge() -> Result<Home, Failure> {
     }
 }
 
-/// Its home, if it is enabled.
+/// The home of the machine's engine, if it is enabled.
 ///
 /// # Errors
-/// If it is enabled, but not for this user; if another user could have put it there.
+/// If the engine is enabled but this user has no access, or if another user could have created the directory.
 pub(super) fn find() -> Result<Option<Home>, Failure> {
     let Some(path) = named()? else { return Ok(None) };
-    // Where nobody has enabled it, the way there is nobody's business.
+    // If the engine is not enabled, the path to its directory does not matter.
     if trust::look(&path)?.is_none() {
         return Ok(None);
     }
@@ -118,35 +117,35 @@ pub(super) fn find() -> Result<Option<Home>, Failure> {
     }
 }
 
-/// Whether this user has said that they want an engine of their own.
+/// Whether this user has chosen a separate engine.
 pub(super) fn is_declined() -> bool {
     matches!(named(), Ok(None))
 }
 
-/// Who may use it.
+/// The users with access.
 pub(super) fn users(home: &Home) -> Result<Users, Failure> {
     let meta = home.directory().metadata();
     meta.map(|meta| Users::of(&meta)).map_err(|error| trust::cannot_use(home.directory(), &error))
 }
 
-/// Another engine instead would give the same lock to two holders.
+/// The failure for a user without access. Using another engine instead would grant the same lock to two holders.
 fn closed(home: &Home) -> Result<Failure, Failure> {
     let (directory, users) = (home.directory().display(), users(home)?);
     let me = trust::user(trust::me());
     let message = format!("this machine's engine ({directory}) is for {users}, and you are {me}");
     let advice = match users {
         Users::Group(_) => "an administrator can make you a member of the group".to_owned(),
-        _ => "an administrator can let you in: sudo lockkeeper local enable --system --group GROUP"
+        _ => "an administrator can give you access: sudo lockkeeper local enable --system --group GROUP"
             .to_owned(),
     };
-    let alone = format!("{VARIABLE}={NONE} gives you an engine of your own, with other locks");
+    let alone = format!("{VARIABLE}={NONE} gives you a separate engine with separate locks");
     Ok(Failure::new(Exit::NoPermission, message).advise(&advice).advise(&alone))
 }
 
-/// Where it is when it is enabled; an error for a user who has declined it.
+/// The directory of the engine when it is enabled; an error for a user who has chosen a separate engine.
 pub(super) fn place() -> Result<PathBuf, Failure> {
     named()?.ok_or_else(|| {
-        let message = format!("{VARIABLE} is {NONE}; unset it, or set it to a full path");
+        let message = format!("{VARIABLE} is {NONE}: unset it, or set it to an absolute path");
         Failure::new(Exit::Usage, message)
     })
 }
@@ -160,14 +159,13 @@ fn named() -> Result<Option<PathBuf>, Failure> {
     };
     if path.is_relative() {
         let path = path.display();
-        let mistake =
-            format!("{VARIABLE} is relative ({path}); set it to a full path, or to {NONE}");
+        let mistake = format!("{VARIABLE} must be an absolute path or {NONE}, not {path}");
         return Err(Failure::new(Exit::Usage, mistake));
     }
     Ok(Some(path))
 }
 
-/// What has systemd start it with the machine.
+/// A systemd unit that starts the engine at boot.
 pub(super) fn unit(program: &Path) -> Result<String, Failure> {
     let directory = place()?;
     let (program, directory) = (program.display(), directory.display());

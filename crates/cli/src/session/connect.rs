@@ -1,4 +1,4 @@
-//! From the options to a session.
+//! Opens a session as the options require.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,39 +23,38 @@ use crate::shared::global::{Digest, Global};
 use crate::shared::output::tell;
 use crate::shared::roots;
 
-/// How long the first connection may take, unless the options say.
+/// The default time limit for the first connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
-/// After this, the user is told what the command is waiting for.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a connection may take before a notice explains the wait.
+const NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// How many bytes of a file with credentials are read.
-const LONGEST_DIGEST: u64 = 64 * 1024;
+/// The largest credentials file, in bytes.
+const MAX_DIGEST_BYTES: u64 = 64 * 1024;
 
-/// The permissions of the group and of everyone else to read and to write.
+/// The permission bits of the group and of others to read and to write.
 const OTHERS: u32 = 0o066;
 
-/// How long the answers to the deletion of what is left, and to the end of the session, are waited for. A
-/// server that is slow does later what it was sent; the session of one that hangs expires.
+/// How long to wait until left-over nodes are deleted and the session is closed. A slow server executes these
+/// requests later. If a server hangs, the session expires.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A session, and how another process would get one.
+/// A session, and how another process can open one.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
     /// A connection string for the same servers.
     pub(crate) servers: String,
-    /// What the servers ask for.
+    /// The security settings that the servers require.
     pub(crate) access: Access,
-    /// The engine of this machine, if that is the server.
+    /// The engine of this machine, if it is the server.
     pub(crate) engine: Option<LocalEngine>,
-    /// Whether the user, or a run around this command, has named the server.
+    /// Whether the user, or an outer run, has named the server.
     is_named: bool,
 }
 
 impl Connection {
-    /// Starts a session with the servers of the options, or with this machine's engine, which is
-    /// started if need be.
+    /// Opens a session with the configured servers, or with this machine's engine, which is started if necessary.
     pub(crate) async fn open(global: &Global) -> Result<Self, Failure> {
         let connection = Self::open_within(global, &mut None).await?;
         if let Some(engine) = connection.unnamed_engine() {
@@ -64,7 +63,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A session with servers that are there, within this time: starts no engine, and says nothing.
+    /// Opens a session with servers that already run, within a time limit. Starts no engine and prints no notices.
     pub(crate) async fn with_what_runs(global: &Global, limit: Duration) -> Result<Self, Failure> {
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
@@ -80,7 +79,7 @@ impl Connection {
         Self::remote(builder, &servers, access, limit).await
     }
 
-    /// Does something in a session of its own, which is closed whatever comes of it.
+    /// Runs a task in its own session, and closes the session in every case.
     pub(crate) async fn during<T>(
         global: &Global,
         work: impl AsyncFnOnce(&Self) -> Result<T, Failure>,
@@ -91,27 +90,25 @@ impl Connection {
         result
     }
 
-    /// Tells a user who takes or awaits a lock whose locks this machine's engine has, if that could be a
-    /// surprise.
+    /// Prints which engine keeps the locks, in cases that could surprise a user who acquires or awaits a lock.
     pub(crate) fn introduce_engine(&self, global: &Global) {
         if let Some(engine) = self.unnamed_engine().filter(|_| !global.quiet) {
             engine.introduce();
         }
     }
 
-    /// The engine of this machine, if it is the server because no servers are named.
+    /// The engine of this machine, if it is the server because no servers are configured.
     pub(crate) fn unnamed_engine(&self) -> Option<&LocalEngine> {
         self.engine.as_ref().filter(|_| !self.is_named)
     }
 
-    /// The same for somebody who waits for so long, and then for what is left of it, without a word
-    /// about the engine.
+    /// Like [`Self::open`], for a caller that waits at most `wait` in total. Prints no notice about the engine.
     pub(crate) async fn open_within(
         global: &Global,
         time: &mut Option<Duration>,
     ) -> Result<Self, Failure> {
         let began = Instant::now();
-        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::LEAST_PATIENCE));
+        let patience = time.map_or(CONNECT_LIMIT, |time| time.max(start::MIN_CONNECT_TIME));
         let limit = global.connect_timeout.unwrap_or(patience);
         let access = Access::of(global)?;
         let builder = with_terms(global, access.builder()?).connect_timeout(limit);
@@ -132,14 +129,14 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Tells the user if the session timeout is another than the one that they asked for.
+    /// Prints a notice if the session timeout differs from the requested one.
     fn compare_timeouts(&self, global: &Global) {
         let (wanted, granted) = (global.session_timeout, self.client.session_timeout());
         let is_wish = matches!(global.settings.source("session-timeout"), Source::Option(_));
         if is_wish && granted != wanted {
             tell(&format!(
-                "the server granted a session timeout of {granted:?} and not {wanted:?}: it has \
-                 limits of its own"
+                "the server granted a session timeout of {granted:?} instead of {wanted:?}, because of its \
+                 own limits"
             ));
         }
     }
@@ -153,9 +150,9 @@ impl Connection {
         let servers = servers.to_string();
         let client = patiently(builder, &servers, limit).await.map_err(|error| {
             let advice = match &error {
-                ConnectError::NotZooKeeper(_) => "for TLS write tls://HOST:PORT, and give --tls-ca",
+                ConnectError::NotZooKeeper(_) => "for TLS, use tls://HOST:PORT with --tls-ca",
                 ConnectError::Untrusted(_) => access.advice(),
-                ConnectError::Unreachable(_) => "check --connect, and that a server runs there",
+                ConnectError::Unreachable(_) => "check --connect, and that the servers are running",
                 _ => return Failure::from(error),
             };
             Failure::from(error).advise(advice)
@@ -163,8 +160,8 @@ impl Connection {
         Ok(Self { client, servers, access, engine: None, is_named: true })
     }
 
-    /// Starts this machine's engine again whenever it dies, for those who wait; they keep their
-    /// places. Ends only if that fails.
+    /// Restarts this machine's engine whenever it dies, for commands that wait for a lock. They keep their place in the
+    /// queue. Returns only if the restart fails.
     pub(crate) async fn keep_engine(&self) -> Failure {
         match &self.engine {
             Some(engine) => engine.keep(&self.client).await,
@@ -172,26 +169,25 @@ impl Connection {
         }
     }
 
-    /// Makes sure that what was last heard of a lock may still be so, at the end of a wait.
+    /// Fails if the last known state of a lock may be outdated at the end of a wait.
     pub(crate) fn still_there(&self, lock: &str) -> Result<(), Failure> {
         if self.client.contact() == Contact::Connected {
             return Ok(());
         }
-        let message =
-            format!("{lock} was not free in time, and no server could be reached at last");
-        Err(Failure::new(Exit::NoServer, message).advise("check that the servers run"))
+        let message = format!("{lock} was not free in time, and no server could be reached");
+        Err(Failure::new(Exit::NoServer, message).advise("check that the servers are running"))
     }
 
-    /// Ends the session, and with it whatever is left of it on the server.
+    /// Closes the session, which deletes its ephemeral nodes on the server.
     pub(crate) async fn close(&self) {
         let _ = tokio::time::timeout(CLOSE_LIMIT, self.client.close()).await;
     }
 }
 
-/// Where the locks are.
+/// The servers that keep the locks.
 enum ChosenServer {
     Remote(ConnectString),
-    /// The engine in this home, which is started if need be.
+    /// The engine in this home directory, which is started if necessary.
     Local(Home),
 }
 
@@ -208,7 +204,7 @@ impl ChosenServer {
             Failure::from(ConnectError::from(error)).about(&by)
         })?;
 
-        // An engine of this machine is a server like any other to those who want none started.
+        // With `require-servers`, an engine of this machine is a server like any other, and is not started.
         let local = match global.requires_servers() {
             true => None,
             false => address::home(&servers)?,
@@ -217,7 +213,7 @@ impl ChosenServer {
     }
 }
 
-/// Connects, and tells the user if that takes a while. If the end of it comes soon after, that tells enough.
+/// Connects, and prints a notice if that takes long, unless the time limit is about to pass anyway.
 async fn patiently(
     builder: ClientBuilder,
     servers: &str,
@@ -225,17 +221,17 @@ async fn patiently(
 ) -> Result<Client, ConnectError> {
     let connected = builder.connect(servers);
     tokio::pin!(connected);
-    if limit < 2 * PATIENCE {
+    if limit < 2 * NOTICE_DELAY {
         return connected.await;
     }
-    if let Ok(connected) = tokio::time::timeout(PATIENCE, &mut connected).await {
+    if let Ok(connected) = tokio::time::timeout(NOTICE_DELAY, &mut connected).await {
         return connected;
     }
     tell(&format!("no answer from {servers} yet; giving up after {limit:?}"));
     connected.await
 }
 
-/// What servers ask of their clients, as the options say it. It can be handed to another process;
+/// The security settings that servers require from clients, from the options. They can be passed to another process;
 /// the digest is secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Access {
@@ -244,7 +240,7 @@ pub(crate) struct Access {
     #[serde(skip)]
     acl: Option<DefaultAcl>,
     tls_ca: Option<PathBuf>,
-    /// Whether the roots that this system trusts are trusted: the servers speak TLS, and no others are given.
+    /// Whether to trust the system's root certificates: the servers use TLS, and no other certificates are configured.
     system_roots: bool,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -272,8 +268,8 @@ impl Access {
         })
     }
 
-    /// By which a run within this one reaches the same servers: the files, wherever it runs. Credentials of the
-    /// command line and the environment are not handed on.
+    /// The variables by which an inner run reaches the same servers. They contain absolute paths of files, but no
+    /// credentials of the command line or the environment.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, OsString)> {
         let file = |name, path: &Option<PathBuf>| {
             let path = path.as_ref().and_then(|path| std::path::absolute(path).ok());
@@ -289,12 +285,12 @@ impl Access {
         files.into_iter().flatten().chain(name)
     }
 
-    /// Whether there is anything by which the servers know who this is.
+    /// Whether the client authenticates to the servers.
     pub(crate) fn shows_credentials(&self) -> bool {
         self.digest.is_some() || self.tls_cert.is_some()
     }
 
-    /// A client with this, and with the defaults otherwise.
+    /// A client builder with these settings, and otherwise the defaults.
     pub(crate) fn builder(&self) -> Result<ClientBuilder, Failure> {
         let builder = self.plain_builder();
         Ok(match self.tls()? {
@@ -303,15 +299,15 @@ impl Access {
         })
     }
 
-    /// What to do when client and servers do not trust each other.
+    /// Advice if the client and the servers do not trust each other.
     fn advice(&self) -> &'static str {
         match self.tls_cert {
             _ if self.system_roots => {
-                "give their root certificates with --tls-ca: without it, those that this system trusts count"
+                "name their root certificates with --tls-ca; without it, only those of this system are trusted"
             }
             Some(_) => "check --tls-ca, --tls-name, and --tls-cert with its --tls-key",
             None => {
-                "check --tls-ca and --tls-name; a server that asks for a certificate needs \
+                "check --tls-ca and --tls-name; a server that requires a client certificate needs \
                  --tls-cert and --tls-key"
             }
         }
@@ -328,7 +324,7 @@ impl Access {
         }
     }
 
-    /// Which servers to trust, if anything is to be encrypted.
+    /// The TLS settings, if the connection is encrypted.
     fn tls(&self) -> Result<Option<Tls>, Failure> {
         let read = |path: &PathBuf| read_pem(path).map_err(unusable);
         let pem = match &self.tls_ca {
@@ -350,7 +346,7 @@ impl Access {
             }
             (None, None) => trusting,
             _ => {
-                let message = "--tls-cert and --tls-key belong together: give both, or none";
+                let message = "--tls-cert and --tls-key must be used together";
                 return Err(Failure::new(Exit::Usage, message));
             }
         };
@@ -362,19 +358,19 @@ impl Access {
     }
 }
 
-/// Reads credentials from a file that only its owner can read or write.
+/// Reads credentials from a file that only its owner may read or write.
 fn read_digest(file: &Path) -> Result<Digest, Failure> {
     let name = format!("credentials in {}", file.display());
     let failed = |error: io::Error| unusable(error).about(&name);
-    // First: it is the only one of these with permissions that say anything.
+    // Checked first: only a regular file has meaningful permissions.
     let content = match is_of_shell(file) {
         true => read_pipe(file),
-        false => read_regular_file(file, LONGEST_DIGEST),
+        false => read_regular_file(file, MAX_DIGEST_BYTES),
     };
     let content = content.map_err(failed)?;
     if fs::metadata(file).map_err(failed)?.permissions().mode() & OTHERS != 0 {
         let message =
-            format!("others can read or write the credentials: chmod 600 {}", file.display());
+            format!("other users can read or write the credentials: chmod 600 {}", file.display());
         return Err(Failure::new(Exit::Config, message));
     }
 
@@ -382,13 +378,13 @@ fn read_digest(file: &Path) -> Result<Digest, Failure> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let credentials = text.trim_end_matches(['\n', '\r']);
     if credentials.contains(['\n', '\r']) {
-        let message = "more than one line; write one user:password, and no more";
+        let message = "it must contain exactly one line: user:password";
         return Err(unusable(message).about(&name));
     }
     Digest::read(credentials).map_err(|error| unusable(error).about(&name))
 }
 
-/// Whether this is what a shell hands over: `--digest-file <(pass show lock)`, or standard input. It has a writer.
+/// Whether the file is a pipe from the shell, as in `--digest-file <(pass show lock)`, or standard input.
 fn is_of_shell(file: &Path) -> bool {
     let is_pipe = || fs::metadata(file).is_ok_and(|meta| meta.file_type().is_fifo());
     ["/dev/fd", "/dev/stdin", "/proc/self/fd"].iter().any(|of| file.starts_with(of)) && is_pipe()
@@ -397,11 +393,11 @@ fn is_of_shell(file: &Path) -> bool {
 #[expect(clippy::disallowed_methods, reason = "the kernel's name for a descriptor")]
 fn read_pipe(file: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    fs::File::open(file)?.take(LONGEST_DIGEST).read_to_end(&mut content)?;
+    fs::File::open(file)?.take(MAX_DIGEST_BYTES).read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// Names the files that an error is about.
+/// Adds the names of the files to an error.
 fn about(error: TlsError, files: &[&PathBuf]) -> Failure {
     let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     unusable(error).about(&files.join(", "))
@@ -411,12 +407,12 @@ fn unusable(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Config, error.to_string())
 }
 
-/// The options of a session.
+/// A client builder with the session options.
 pub(crate) fn builder(global: &Global) -> Result<ClientBuilder, Failure> {
     Ok(with_terms(global, Access::of(global)?.builder()?))
 }
 
-/// The same without encryption, for a server within this process.
+/// The same without encryption, for a server in this process.
 pub(crate) fn plain_builder(global: &Global) -> Result<ClientBuilder, Failure> {
     Ok(with_terms(global, Access::of(global)?.plain_builder()))
 }

@@ -1,4 +1,4 @@
-//! What `show` and `ls` show, again each time that it changes (`--watch`).
+//! Shows the output of `show` and `ls` again after each change (`--watch`).
 
 use std::collections::HashSet;
 use std::io::{IsTerminal, stdout};
@@ -17,26 +17,26 @@ use crate::shared::global::Global;
 use crate::shared::output::{has_lost_its_reader, print_to_reader, tell};
 use crate::shared::view::{Observed, unix_ms};
 
-/// The pause between two pictures: a queue that is always busy is shown five times a second.
+/// The pause between two updates: a busy queue is shown at most five times a second.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often durations on a terminal are brought up to date, and the reader is looked for.
+/// How often to update durations on a terminal, and to check whether the reader has closed the pipe.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What is shown, as it was seen at one time.
+/// The state of locks at one point in time.
 pub(crate) trait Picture {
     /// Its queues.
     fn queues(&self) -> &[LockQueue];
 
-    /// For programs.
+    /// The output for `--json`.
     fn json(&self, observed: &Observed) -> Result<Value, Failure>;
 
-    /// For people.
+    /// The output for people.
     fn text(&self, observed: &Observed) -> String;
 }
 
-/// Shows what is at a path, and shows it again when it has changed, until the reader has gone. Lost
-/// connections and sessions end nothing.
+/// Shows the state at a path, and again after each change, until the reader closes the pipe. Lost connections and
+/// expired sessions do not end it.
 pub(crate) async fn follow<P: Picture>(
     global: &Global,
     path: &ZnodePath,
@@ -61,7 +61,7 @@ async fn pictures<P: Picture>(
     let mut changes = Changes::default();
     let mut watch: Option<QueueWatch> = None;
     loop {
-        // Watched before it is looked at, so that no change in between is missed.
+        // The watch is registered before the read, so that no change in between is missed.
         let look_again = async {
             if watch.is_none() {
                 watch = Some(QueueWatch::new(client, path).await?);
@@ -71,7 +71,7 @@ async fn pictures<P: Picture>(
         let picture = match look_again.await {
             Ok(picture) => picture,
             Err(error) => {
-                // Holders may come and go meanwhile.
+                // Changes of holders between the two reads may be missed.
                 changes = Changes::default();
                 outlast(client, error).await?;
                 continue;
@@ -87,7 +87,7 @@ async fn pictures<P: Picture>(
             tokio::select! {
                 changed = watching.changed() => {
                     if changed.is_err() {
-                        // It ended with its session.
+                        // The watch ended with its session.
                         (watch, changes) = (None, Changes::default());
                     }
                     break;
@@ -101,20 +101,20 @@ async fn pictures<P: Picture>(
     }
 }
 
-/// Waits until it can be looked again, if it can at all.
+/// Waits until the request can be repeated. Fails if the error is permanent.
 async fn outlast(client: &Client, error: Error) -> Result<(), Failure> {
     if error.code() == Some(ErrorCode::Unimplemented) {
         let message = "--watch needs servers with persistent watches: ZooKeeper 3.6 or newer";
         return Err(Failure::new(Exit::Data, message));
     }
-    // Without a limit of its own, it waits for servers that are away.
+    // Wait for unreachable servers without a time limit.
     Ok(waiting::outlast(client, error, Some(Duration::MAX)).await?)
 }
 
-/// Which holders this command has seen begin to hold.
+/// The grants that this command has observed.
 #[derive(Default)]
 struct Changes {
-    /// Those who held when it looked before; `None` before the first look.
+    /// The holders at the previous read; `None` before the first read.
     before: Option<HashSet<ZnodePath>>,
     observed: Observed,
 }
@@ -133,12 +133,12 @@ impl Changes {
     }
 }
 
-/// Where the pictures go.
+/// Where the output goes.
 struct Screen {
     json: bool,
-    /// A terminal, on which a picture replaces the one before.
+    /// Whether each output replaces the previous one, as on a terminal.
     is_redrawn: bool,
-    /// The last picture, without what changes with time alone.
+    /// The last output, without values that change with time alone.
     shown: Option<Value>,
     is_connected: bool,
 }
@@ -148,7 +148,7 @@ impl Screen {
         Self { json, is_redrawn: !json && stdout().is_terminal(), shown: None, is_connected: true }
     }
 
-    /// Shows a picture if it is another one than before. Says whether there is still a reader.
+    /// Shows the state if it has changed. Returns `false` if the reader has closed the pipe.
     fn show(&mut self, picture: &impl Picture, observed: &Observed) -> Result<bool, Failure> {
         let mut value = picture.json(observed)?;
         forget_ages(&mut value);
@@ -159,7 +159,7 @@ impl Screen {
         self.draw(picture, observed)
     }
 
-    /// Brings a terminal up to date, says when the servers come and go, and looks for the reader.
+    /// Updates a terminal, reports lost and restored connections, and checks for a closed pipe.
     fn tick(
         &mut self,
         client: &Client,
@@ -170,7 +170,7 @@ impl Screen {
         if is_connected != std::mem::replace(&mut self.is_connected, is_connected)
             && !self.is_redrawn
         {
-            tell(if is_connected { "connected again" } else { OUTDATED });
+            tell(if is_connected { "reconnected" } else { OUTDATED });
         }
         match self.is_redrawn {
             true => self.draw(picture, observed),
@@ -191,21 +191,21 @@ impl Screen {
             return print_to_reader(&format!("{now}\n{text}\n"));
         }
         let state = if self.is_connected { "" } else { OUTDATED };
-        // 0: the terminal does not know.
+        // 0 means that the size is unknown.
         let rows = match tcgetwinsize(stdout()) {
             Ok(size) if size.ws_row > 0 => size.ws_row.max(3),
             _ => u16::MAX,
         };
         let text = fitting(&format!("{now}  {state}\n{text}"), rows.into());
-        // Home, and nothing of the picture before.
+        // Move the cursor home and clear the screen.
         print_to_reader(&format!("\u{1b}[H\u{1b}[2J{text}"))
     }
 }
 
-/// What is told while the servers cannot be reached.
-const OUTDATED: &str = "no connection to the servers: the last picture is shown until they answer";
+/// The notice while the servers cannot be reached.
+const OUTDATED: &str = "no connection to the servers: the output is outdated until they answer";
 
-/// As many lines as a terminal has, the last one for the cursor.
+/// The first lines of a text, as many as fit on the terminal. The last row is left for the cursor.
 fn fitting(text: &str, rows: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     let most = rows - 1;
@@ -216,7 +216,7 @@ fn fitting(text: &str, rows: usize) -> String {
     format!("{}\n... and {more} more lines\n", lines[..most - 1].join("\n"))
 }
 
-/// Takes out how long things have been so.
+/// Removes values that change with time alone.
 fn forget_ages(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,10 +1,10 @@
-//! From the options to a session, and what a command does in one: it waits for locks, or follows them.
+//! Opens sessions, and contains what commands do in them: wait for locks, or follow their changes.
 
-pub(crate) mod beside;
 pub(crate) mod command_line;
 pub(crate) mod connect;
 pub(crate) mod follow;
-pub(crate) mod lasting;
+pub(crate) mod limited;
 pub(crate) mod nested;
-pub(crate) mod used;
+pub(crate) mod path_use;
+pub(crate) mod user_command;
 pub(crate) mod waiting;

@@ -1,4 +1,4 @@
-//! A wait for a lock that is held by a run around this command: it would never end.
+//! Detects a wait for a lock that an outer run holds, which would be a deadlock.
 
 use std::env;
 
@@ -7,11 +7,11 @@ use lockkeeper::{Guard, Kind, Profile, ZnodePath};
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure};
 
-/// The variable that names the locks of all runs around a command, one on each line: the servers, the lock
-/// and the holder's node, with tabs between them. None of these can have control characters.
+/// The variable that names the locks of all outer runs, one on each line: the servers, the lock and the holder's
+/// node, separated by tabs. None of these can contain control characters.
 pub(crate) const OUTER_LOCKS: &str = "LOCKKEEPER_OUTER_LOCKS";
 
-/// Its value for a command that runs under these locks as well.
+/// The value of the variable for a command that also runs under these locks.
 pub(crate) fn outer_locks(connection: &Connection, guards: &[Guard]) -> String {
     let mut locks = env::var(OUTER_LOCKS).unwrap_or_default();
     for guard in guards {
@@ -23,8 +23,7 @@ pub(crate) fn outer_locks(connection: &Connection, guards: &[Guard]) -> String {
     locks
 }
 
-/// Refuses to wait for a lock that a run around this command holds, unless it goes together with a holder
-/// of that kind.
+/// Fails if an outer run holds the lock, unless both can hold the lock at the same time.
 pub(crate) async fn check(
     connection: &Connection,
     lock: &ZnodePath,
@@ -36,13 +35,11 @@ pub(crate) async fn check(
         let is_same = servers == connection.servers && path == lock.as_str();
         let Some(node) = ZnodePath::new(node).ok().filter(|_| is_same) else { continue };
 
-        // The variable outlives the lock in what the command has left behind.
+        // Processes that outlive their run keep the variable, so check that the node still exists.
         let is_held = matches!(connection.client.exists(&node).await, Ok(Some(_)));
         if is_held && !kind_of(&node).is_some_and(&goes_together_with) {
-            let message = format!(
-                "{lock} is held by the run that this one is part of, and would wait for it"
-            );
-            let advice = format!("unset {OUTER_LOCKS} to wait all the same");
+            let message = format!("an outer run already holds {lock}: waiting would deadlock");
+            let advice = format!("to wait anyway, unset {OUTER_LOCKS}");
             return Err(Failure::new(Exit::Usage, message).advise(&advice));
         }
     }

@@ -18,7 +18,7 @@ use crate::shared::output::tell;
 /// The options of every command that waits for a lock.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct WaitOptions {
-    /// Wait no longer than this
+    /// The maximum time to wait
     #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
           value_parser = names::duration, allow_hyphen_values = true)]
     pub(crate) limit: Option<Duration>,
@@ -27,17 +27,17 @@ pub(crate) struct WaitOptions {
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::No.code())]
     pub(crate) conflict_exit_code: u8,
 
-    /// As the options of all commands say.
+    /// The value of the global option.
     #[arg(skip)]
     pub(crate) quiet: bool,
 
-    /// Whether a wait in a deadlock is given up.
+    /// Whether to give up a wait that is part of a deadlock.
     #[arg(skip)]
     pub(crate) detects_deadlocks: bool,
 }
 
 impl WaitOptions {
-    /// Opens a session within the limit, of which the rest is left.
+    /// Opens a session within the time limit, and subtracts the time that this takes.
     pub(crate) async fn connect(&mut self, global: &Global) -> Result<Connection, Failure> {
         self.quiet = global.quiet;
         let connection = Connection::open_within(global, &mut self.limit).await?;
@@ -46,22 +46,22 @@ impl WaitOptions {
     }
 }
 
-/// After this, the user is told whom the command is waiting for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a wait may take before a notice names the holders.
+pub(crate) const NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// The pause before what failed for now is asked for again.
+/// The pause before a request that failed temporarily is repeated.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Tells the user what they are waiting for, once and unless they want it `quiet`; and never ends.
+/// Prints what the command waits for, once and unless `quiet` is set. Never returns.
 pub(crate) async fn notice(quiet: bool, what: impl Future<Output = String>) -> Infallible {
-    sleep(PATIENCE).await;
+    sleep(NOTICE_DELAY).await;
     if !quiet {
         tell(&what.await);
     }
     pending().await
 }
 
-/// Ends after the limit, if there is one.
+/// Returns after the time limit, if there is one.
 pub(crate) async fn over(limit: Option<Duration>) {
     match limit {
         Some(limit) => sleep(limit).await,
@@ -69,9 +69,9 @@ pub(crate) async fn over(limit: Option<Duration>) {
     }
 }
 
-/// Who holds a lock and who waits for it; `None` if there is nothing, or it cannot be seen now.
+/// The holders and waiters of a lock; `None` if it does not exist or cannot be read now.
 pub(crate) async fn queue(client: &Client, lock: &ZnodePath) -> Option<LockQueue> {
-    timeout(PATIENCE, LockQueue::inspect(client, lock)).await.ok()?.ok()?
+    timeout(NOTICE_DELAY, LockQueue::inspect(client, lock)).await.ok()?.ok()?
 }
 
 /// Whether the next request waits for a connection.
@@ -79,11 +79,11 @@ pub(crate) fn is_passing(error: &Error) -> bool {
     error.is_session_expired() || (error.is_retryable() && !error.is_unreachable())
 }
 
-/// Returns when a request that failed may be made again: after a moment, and under a limit also when servers
-/// that were away can be reached.
+/// Returns when a failed request can be repeated: after a moment, or after servers that were unreachable can be reached
+/// again within the time limit.
 ///
 /// # Errors
-/// The error of the request, if it fails for good.
+/// The error of the request, if it is permanent.
 pub(crate) async fn outlast(
     client: &Client,
     error: Error,

@@ -1,31 +1,30 @@
-//! The allocator of the command (`docs/decisions/0008-allocator.md`).
+//! The memory allocator of the command (`docs/decisions/0008-allocator.md`).
 
 use std::hint::black_box;
 use std::thread;
 
 use mimalloc::MiMalloc;
 
-/// What one of the engine's threads allocates another one frees, which the C library's allocator
-/// pays for with locks.
+/// Memory that one engine thread allocates is often freed by another thread. The allocator of the C library takes
+/// locks for that; mimalloc does not.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// What makes a thread's heap look for pages that it can do without: so many allocations, of so
-/// many bytes.
+/// How many allocations, of how many bytes each, make a thread's heap look for pages that it can release.
 const ALLOCATIONS: usize = 17_000;
 const LARGE: usize = 2 * 1024;
 
-/// Makes the allocator give back what this thread has freed, and what others have.
+/// Makes the allocator return freed memory to the system.
 ///
-/// It looks for that when more is asked of it, and when a thread ends; a process at rest does
-/// neither. With each thousandth allocation of more than a kilobyte it looks at the empty pages of
-/// its thread, and gives up those that it has found empty up to sixteen times; what all have given
-/// up goes back when any thread ends.
+/// mimalloc looks for freed memory when a thread allocates or ends. An idle process does neither, so its memory would
+/// stay reserved. On every thousandth allocation of more than a kilobyte, mimalloc checks the empty pages of its
+/// thread, and abandons a page after it was empty in up to sixteen checks. The end of any thread returns all
+/// abandoned pages to the system.
 pub(crate) fn give_back() {
     for _ in 0..ALLOCATIONS {
         drop(black_box(Vec::<u8>::with_capacity(LARGE)));
     }
     let thread = thread::Builder::new().name("lockkeeper-rest".to_owned());
-    // Where there can be no thread, nothing is lost but memory.
+    // If the system cannot create a thread, the only cost is memory.
     let _ = thread.spawn(|| drop(black_box(Box::new(0_u64))));
 }

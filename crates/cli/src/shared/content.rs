@@ -1,4 +1,4 @@
-//! What is put, set or published: an argument, or standard input.
+//! Reads what the user puts, sets or publishes: an argument or standard input.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, Read};
@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 
-/// More than this is not for a lock service.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+/// The largest input. Larger data does not belong in a lock service.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The bytes of the argument, or those of standard input if there is none.
+/// The bytes of the argument, or of standard input if the argument is missing.
 pub(crate) fn content(given: Option<OsString>) -> Result<Vec<u8>, Failure> {
     match given {
         Some(text) => Ok(text.into_vec()),
@@ -21,12 +21,12 @@ pub(crate) fn content(given: Option<OsString>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The lines of standard input, without their ends.
+/// The lines of standard input, without line ends.
 pub(crate) fn lines() -> Result<Vec<Vec<u8>>, Failure> {
     let text = standard_input()?;
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec);
     let mut lines: Vec<_> = lines.collect();
-    // After the last line end there is nothing.
+    // The part after the last line end is empty.
     lines.pop_if(|last| last.is_empty());
     Ok(lines)
 }
@@ -37,21 +37,21 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
         tell("reading from standard input, until Ctrl-D");
     }
     let mut bytes = Vec::new();
-    let read = input.lock().take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    let read = input.lock().take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::new(Exit::Disk, format!("cannot read standard input: {error}")))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let message = format!("standard input is longer than {MOST_BYTES} bytes");
+    if bytes.len() as u64 > MAX_BYTES {
+        let message = format!("standard input exceeds {MAX_BYTES} bytes");
         return Err(Failure::new(Exit::Data, message));
     }
     Ok(bytes)
 }
 
-/// Bytes as text for people and for JSON: `None` if they are not UTF-8.
+/// Bytes as text, for people and for JSON; `None` if they are not UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     OsStr::from_bytes(bytes).to_str()
 }
 
-/// Other bytes, for JSON.
+/// Bytes that are not UTF-8, for JSON.
 pub(crate) fn base64(bytes: &bytes::Bytes) -> String {
     STANDARD.encode(bytes)
 }

@@ -1,6 +1,6 @@
-//! Exit codes, and the errors that lead to them. `docs/commands.md` has the table.
+//! Exit codes, and the errors that cause them. `docs/commands.md` has the table.
 //!
-//! `run` ends with the command's own code otherwise. 64 to 78 mean what `sysexits.h` says.
+//! Otherwise `run` exits with the code of its command. The codes 64 to 78 follow `sysexits.h`.
 
 use std::{fmt, io};
 
@@ -11,9 +11,9 @@ use lockkeeper::{
 };
 use lockkeeper_engine::{EngineError, StartError, StorageError};
 
-/// The exit codes that are not the command's own.
+/// The exit codes of lockkeeper itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Tests go through all of them.
+// A test iterates over all of them.
 #[cfg_attr(test, derive(clap::ValueEnum))]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -41,12 +41,12 @@ impl Exit {
     }
 }
 
-/// The code of a process that a signal ended, as shells count.
+/// The exit code for a process that was terminated by a signal, as shells report it.
 pub(crate) fn signal_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// What is told to the user in one line, and the exit code.
+/// A one-line error message for the user, with the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -66,7 +66,7 @@ impl Failure {
         self.code
     }
 
-    /// That of a recipe: by what it comes from, or else by whether it may pass.
+    /// The failure of a recipe. The exit code follows from its cause, or else from whether the error is transient.
     pub(crate) fn of_recipe<E: lockkeeper::Failure + 'static>(error: &E) -> Self {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let mut exit = if error.is_retryable() { Exit::NoServer } else { Exit::Data };
@@ -77,18 +77,18 @@ impl Failure {
         Self::new(exit, error.to_string())
     }
 
-    /// Adds what the failure is about in front.
+    /// Prepends the subject of the failure.
     pub(crate) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// Says the same in other words.
+    /// Replaces the message.
     pub(crate) fn instead(self, message: String) -> Self {
         Self { message, ..self }
     }
 
-    /// Adds a way out at the end.
+    /// Appends advice.
     pub(crate) fn advise(mut self, advice: &str) -> Self {
         self.message = format!("{}; {advice}", self.message);
         self
@@ -103,14 +103,14 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What is told if the system starts no process.
+/// The failure if the system cannot create a process.
 pub(crate) fn no_process(error: io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system refuses a process: {error}"))
+    Failure::new(Exit::System, format!("cannot create a process: {error}"))
 }
 
-/// What is told if the system lets no signals be handled.
+/// The failure if signal handlers cannot be installed.
 pub(crate) fn no_signals(error: io::Error) -> Failure {
-    Failure::new(Exit::System, format!("the system does not let signals be handled: {error}"))
+    Failure::new(Exit::System, format!("cannot install signal handlers: {error}"))
 }
 
 impl From<ConnectError> for Failure {
@@ -197,7 +197,7 @@ fn exit_of_code(code: Option<ErrorCode>) -> Exit {
     }
 }
 
-/// That of an error of a recipe, or of what it comes from; `None` if that says nothing by itself.
+/// The exit code for an error of a recipe or for its cause; `None` if the error does not determine it.
 fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(client) = cause.downcast_ref() {
         return Some(exit_of(client));
@@ -205,7 +205,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(acquire) = cause.downcast_ref() {
         return Some(exit_of_acquire(acquire));
     }
-    // Those below are often shown as what they have within, which the chain of causes leaves out then.
+    // The errors below often replace their inner error in the chain of causes, so look inside.
     if let Some(refused) = cause.downcast_ref::<TransactionError>() {
         return Some(exit_of_transaction(refused));
     }

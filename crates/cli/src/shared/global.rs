@@ -1,4 +1,4 @@
-//! The options that every subcommand takes.
+//! The global options: those that every subcommand takes.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,48 +13,48 @@ use crate::shared::config::{Settings, Source};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::names;
 
-/// What these options are headed by in the help.
+/// The heading of these options in the help.
 pub(crate) const HEADING: &str = "Global options (all: lockkeeper settings --help)";
 
-/// Options that every subcommand takes.
+/// The global options.
 #[derive(Debug, Args)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct Global {
-    /// The servers: host:port,host:port/chroot or unix:/path; without it, an engine on this machine
+    /// The servers: host:port,host:port/chroot or unix:/path [default: an engine on this machine]
     #[arg(long, global = true, value_name = "HOSTS[/CHROOT]", env = "LOCKKEEPER_CONNECT")]
     connect: Option<String>,
 
-    /// Fail if no servers are named, instead of using an engine on this machine
+    /// Fail if no servers are configured, instead of using an engine on this machine
     #[arg(long, global = true, value_name = "BOOL", env = "LOCKKEEPER_REQUIRE_SERVERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     require_servers: Option<bool>,
 
-    /// Take no lock while too few of the named servers can be reached to tell that all of them are
-    /// one service, instead of a warning
+    /// Fail instead of warning when too few of the configured servers are reachable to verify that all of
+    /// them belong to one service
     #[arg(long, global = true, value_name = "BOOL", env = "LOCKKEEPER_STRICT_SERVERS",
           num_args = 0..=1, require_equals = true, default_missing_value = "true",
           value_parser = BoolishValueParser::new(), hide_possible_values = true)]
     pub(crate) strict_servers: Option<bool>,
 
-    /// A configuration file, which goes over the user's own and the system's; its keys are the long
-    /// names of these options [env: LOCKKEEPER_CONFIG]
-    // Not by clap, which would hand the variable to `serve --config` as well.
+    /// A configuration file; overrides the user's and the system's file. Its keys are the long names of
+    /// these options [env: LOCKKEEPER_CONFIG]
+    // Not declared to clap, which would also apply the variable to `serve --config`.
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// How long the servers keep the session of a client that went silent
+    /// How long the servers keep the session of a client that is silent
     #[arg(long, global = true, value_name = "DURATION", default_value = "15s",
-          value_parser = names::session_time, allow_hyphen_values = true)]
+          value_parser = names::session_timeout, allow_hyphen_values = true)]
     pub(crate) session_timeout: Duration,
 
-    /// How long to try to reach a server, also if -w is shorter [default: as long as -w, or 10s]
+    /// How long to try to connect, even if -w is shorter [default: the value of -w, or 10s]
     #[arg(long, global = true, value_name = "DURATION", env = "LOCKKEEPER_CONNECT_TIMEOUT",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     pub(crate) connect_timeout: Option<Duration>,
 
-    /// What proves that a lock is still held: a write that a quorum committed, or any answer of a
-    /// server that stands alone [default: quorum; direct for an engine on this machine]
+    /// What renews a lease: a write committed by a quorum, or any answer of a standalone server
+    /// [default: quorum; direct for an engine on this machine]
     #[arg(
         long,
         global = true,
@@ -64,42 +64,42 @@ pub(crate) struct Global {
     )]
     lease: Option<Lease>,
 
-    /// The servers' tickTime, by which a quorum lease is shortened
+    /// The servers' tickTime, which shortens a quorum lease
     #[arg(long, global = true, value_name = "DURATION", default_value = "2s",
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     pub(crate) server_tick: Duration,
 
-    /// Credentials for digest authentication; others on this machine see them in a process list
+    /// Credentials for digest authentication; other users of this machine can see them in a process list
     #[arg(long, global = true, value_name = "USER:PASSWORD", env = Digest::VARIABLE,
           hide_env_values = true, value_parser = Digest::read)]
     pub(crate) digest: Option<Digest>,
 
-    /// A file with the credentials; they then appear neither in a process list nor in the
-    /// environment of the command
-    // Not in conflict with the above by clap, to which a variable is the same as an option.
+    /// A file with the credentials, which keeps them out of process lists and of the command's
+    /// environment
+    // Not declared as a conflict with --digest: clap treats an environment variable like an option.
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_DIGEST_FILE")]
     pub(crate) digest_file: Option<PathBuf>,
 
-    /// Who may do what with the znodes of a lock: open (everyone), creator (others only read), or
-    /// a list such as digest:ann:HASH:cdrwa,world:anyone:r [default: creator with credentials for
-    /// digest authentication, else open]
+    /// The access rights of a lock's znodes: open (everyone), creator (others can only read), or
+    /// a list such as digest:ann:HASH:cdrwa,world:anyone:r [default: creator if there are credentials
+    /// for digest authentication, else open]
     #[arg(long, global = true, value_name = "ACL", env = "LOCKKEEPER_ACL")]
     pub(crate) acl: Option<DefaultAcl>,
 
-    /// The root certificates to trust: a PEM file; all connections then use TLS [default: for tls://,
-    /// those that this system trusts, or those of SSL_CERT_FILE and SSL_CERT_DIR]
+    /// A PEM file with the root certificates to trust; enables TLS for all connections [default for tls://:
+    /// the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR]
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CA")]
     pub(crate) tls_ca: Option<PathBuf>,
 
-    /// The certificate to show to servers that ask for one: a PEM file
+    /// A PEM file with the client certificate, for servers that require one
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_CERT")]
     pub(crate) tls_cert: Option<PathBuf>,
 
-    /// The private key of that certificate: a PEM file
+    /// A PEM file with the private key of the client certificate
     #[arg(long, global = true, value_name = "FILE", env = "LOCKKEEPER_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// The name in the servers' certificates [default: that of each server in --connect]
+    /// The host name expected in the servers' certificates [default: the name of each server in --connect]
     #[arg(long, global = true, value_name = "NAME", env = "LOCKKEEPER_TLS_NAME")]
     pub(crate) tls_name: Option<String>,
 
@@ -107,8 +107,7 @@ pub(crate) struct Global {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Leave out the notices on standard error: who holds what is waited for, what became of an earlier run or of an item,
-    /// how short an outage would end the command, that other users have engines of their own
+    /// Omit the notices on standard error, such as who holds a lock or how an earlier run ended
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 
@@ -116,19 +115,19 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// What is in force, and from where; empty for commands that need no servers.
+    /// The settings in force, with their sources; empty for commands that use no servers.
     #[arg(skip)]
     pub(crate) settings: Settings,
 }
 
 impl Global {
-    /// The servers, if any are named. An empty text is a mistake, and does not mean the local engine: a
-    /// user who meant other servers would hold a lock that no other program looks at.
+    /// The servers, if any are configured. An empty value is an error. If it selected the local engine, a user who
+    /// meant other servers would hold a lock that other machines do not see.
     pub(crate) fn connect(&self) -> Option<&str> {
         self.connect.as_deref()
     }
 
-    /// The file with the credentials, unless they are given otherwise.
+    /// The file with the credentials, unless they come from elsewhere.
     pub(crate) fn credentials_file(&self) -> Result<Option<&Path>, Failure> {
         let is_given = |name| *self.settings.source(name) != Source::Default;
         let Some(file) = self.digest_file.as_deref() else { return Ok(None) };
@@ -142,26 +141,26 @@ impl Global {
         }
     }
 
-    /// Whether a command without servers fails.
+    /// Whether a command fails if no servers are configured.
     pub(crate) fn requires_servers(&self) -> bool {
         self.require_servers.unwrap_or_default()
     }
 
-    /// What is told to a user who requires servers and names none.
+    /// The failure if servers are required and none are configured.
     pub(crate) fn no_servers(&self) -> Failure {
         let by = self.settings.source("require-servers");
         let message = format!(
-            "no servers are named, and {by} requires them (require-servers): no engine on this machine \
-             is used"
+            "no servers are configured, and {by} requires them (require-servers); an engine on this machine \
+             is not used"
         );
         let advice =
-            "name them with --connect, LOCKKEEPER_CONNECT or connect in a configuration file";
+            "set them with --connect, LOCKKEEPER_CONNECT or connect in a configuration file";
         Failure::new(Exit::Config, message).advise(advice)
     }
 
-    /// These options alone, as the keys of a configuration file are checked by.
+    /// The global options alone, to check the keys of a configuration file.
     pub(crate) fn options() -> Command {
-        // A wrong list is told with its line, and not when it is used.
+        // Report an invalid server list with its line in the file, not when the list is used.
         let servers = |text: &str| ConnectString::from_str(text).map(|_| text.to_owned());
         Self::augment_args(Command::new("options")).mut_args(|arg| {
             match arg.get_id() == "connect" {
@@ -171,7 +170,7 @@ impl Global {
         })
     }
 
-    /// What proves a lease. Behind a Unix socket is a server that stands alone.
+    /// What renews a lease. A server behind a Unix socket is standalone.
     pub(crate) fn lease(&self) -> LeaseMode {
         let alone = self.connect().is_none_or(|servers| servers.starts_with("unix:"));
         match self.lease {
@@ -189,7 +188,7 @@ enum Lease {
     Direct,
 }
 
-/// A user and a password; never printed.
+/// A user name and a password. The password is never printed.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Digest {
     pub(crate) user: String,
@@ -203,7 +202,7 @@ impl std::fmt::Debug for Digest {
 }
 
 impl Digest {
-    /// The environment variable that has credentials.
+    /// The environment variable for credentials.
     pub(crate) const VARIABLE: &str = "LOCKKEEPER_DIGEST";
 
     /// Reads `user:password`.

@@ -1,8 +1,7 @@
-//! The log of a server: written by a thread of its own.
+//! The log of a server, written by a separate thread.
 //!
-//! Standard error may be a pipe that nobody reads, or a terminal that is stopped. Whoever writes
-//! to it then waits, and no client's request may wait for that: what finds no place in a short queue
-//! is dropped, and counted.
+//! Standard error may be a pipe without a reader or a stopped terminal, so a write to it may block. A client's
+//! request must not block on the log. Lines go into a short queue; if the queue is full, they are dropped and counted.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -13,35 +12,35 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines wait to be written at most.
+/// The maximum number of lines in the queue.
 const LINES: usize = 1024;
 
-/// How long the end of the process waits for the lines that are left.
+/// How long the process waits at exit until the remaining lines are written.
 const LAST: Duration = Duration::from_secs(1);
 
-/// The queue to the thread that writes, once it was started.
+/// The queue to the log thread, once it was started.
 static QUEUE: OnceLock<SyncSender<LogMessage>> = OnceLock::new();
 
-/// How many lines were dropped since that was told.
+/// How many lines were dropped since the last report of dropped lines.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 enum LogMessage {
     Line(Vec<u8>),
-    /// Everything before it was written.
+    /// A request to confirm that all earlier lines are written.
     Done(SyncSender<()>),
 }
 
-/// Gives lines to the thread that writes to standard error. Never waits.
+/// Passes lines to the thread that writes to standard error. Never blocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Queued(());
 
 impl Queued {
-    /// Starts the thread; `None` if the system refuses it.
+    /// Starts the thread; `None` if the system cannot create it.
     pub(crate) fn start() -> Option<Self> {
         let (queue, messages) = sync_channel(LINES);
         let writes = move || write(&messages);
         thread::Builder::new().name("lockkeeper-log".to_owned()).spawn(writes).ok()?;
-        // Of two, the later one ends at once.
+        // If there are two threads, the second one ends immediately.
         let _ = QUEUE.set(queue);
         Some(Self(()))
     }
@@ -70,7 +69,7 @@ impl Write for Queued {
     }
 }
 
-/// If nobody reads the lines, nobody misses them.
+/// Writes the queued lines. Errors are ignored, because they cannot be reported anywhere else.
 fn write(messages: &Receiver<LogMessage>) {
     for message in messages {
         let mut out = io::stderr();
@@ -79,21 +78,21 @@ fn write(messages: &Receiver<LogMessage>) {
                 let _ = out.write_all(&line);
                 let dropped = DROPPED.swap(0, Ordering::Relaxed);
                 if dropped > 0 {
-                    let what = "standard error did not take them";
-                    // With one call, as other processes may write there too.
+                    let what = "standard error was blocked";
+                    // A single write, because other processes may write to the same file.
                     let line =
                         format!("lockkeeper: {dropped} lines of the log are missing: {what}\n");
                     let _ = out.write_all(line.as_bytes());
                 }
             }
-            // Whoever asked may have given up.
+            // The receiver may have timed out.
             LogMessage::Done(done) => _ = done.try_send(()),
         }
     }
 }
 
-/// Writes what was logged, and then `last`, if it is not empty, before the process ends; waits a little at most, as
-/// nobody may read it. `false` if there is no such log, and `last` is still to be written.
+/// Writes the queued lines and then `last`, unless it is empty, before the process exits. Waits only briefly, because
+/// standard error may have no reader. Returns `false` if this log is not in use; the caller then writes `last`.
 pub(crate) fn finish(last: &str) -> bool {
     let Some(queue) = QUEUE.get() else { return false };
     let (done, is_done) = sync_channel(1);
@@ -105,7 +104,7 @@ pub(crate) fn finish(last: &str) -> bool {
     true
 }
 
-/// Waits for a place in the queue; `false` if there was none in time.
+/// Waits for space in the queue; `false` if there is none in time.
 fn send(queue: &SyncSender<LogMessage>, mut message: LogMessage, until: Instant) -> bool {
     while let Err(TrySendError::Full(refused)) = queue.try_send(message) {
         if Instant::now() >= until {

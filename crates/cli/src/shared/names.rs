@@ -23,15 +23,15 @@ pub(crate) fn folder(text: &str) -> Result<ZnodePath, BuildError> {
     path.map_err(BuildError::Path)
 }
 
-/// Reads `10s`, `500ms` or `1m 30s`; a number alone is seconds, as in flock(1).
+/// Reads `10s`, `500ms` or `1m 30s`. A number without a unit means seconds, as in flock(1).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().map(Duration::try_from_secs_f64);
     let parsed = seconds.and_then(Result::ok).or_else(|| humantime::parse_duration(text).ok());
-    // What does not fit into a year is a mistake, and near the end of time sums overflow.
+    // More than a year is a mistake, and sums near the maximum would overflow.
     match parsed {
         Some(duration) if duration <= YEAR => Ok(duration),
-        Some(_) => Err("longer than a year".to_owned()),
-        None if text.starts_with('-') => Err("a time is not negative".to_owned()),
+        Some(_) => Err("it is longer than a year".to_owned()),
+        None if text.starts_with('-') => Err("it must not be negative".to_owned()),
         None => Err("write it like 10s, 500ms, 1m30s or 2.5 (seconds)".to_owned()),
     }
 }
@@ -39,20 +39,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Reads a duration that is not zero.
-pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".to_owned()),
         some => Ok(some),
     }
 }
 
-/// Reads a text that others are to read.
+/// Reads a text for other users to read.
 pub(crate) fn remark(text: &str) -> Result<String, String> {
     const LONGEST: usize = OwnerInfo::LONGEST_TEXT;
     match text.len() {
         0 => Err("it is empty".to_owned()),
         1..=LONGEST => Ok(text.to_owned()),
-        long => Err(format!("{long} bytes are more than {LONGEST}")),
+        long => Err(format!("it has {long} bytes; the maximum is {LONGEST}")),
     }
 }
 
@@ -65,26 +65,26 @@ pub(crate) fn nonzero(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The least that a limit of bytes may be: a short request.
-const FEW_BYTES: usize = 1024;
+/// The minimum for a limit in bytes: a short request must fit.
+const MIN_BYTES: usize = 1024;
 
-/// Reads how many bytes there may be.
-pub(crate) fn some_bytes(text: &str) -> Result<usize, String> {
+/// Reads a limit in bytes.
+pub(crate) fn byte_limit(text: &str) -> Result<usize, String> {
     match nonzero(text)? {
-        few if few < FEW_BYTES => Err(format!("it must be at least {FEW_BYTES} bytes")),
+        few if few < MIN_BYTES => Err(format!("it must be at least {MIN_BYTES} bytes")),
         enough => Ok(enough),
     }
 }
 
-/// The shortest session that a network leaves time to make, and to renew.
-const SHORTEST_SESSION: Duration = Duration::from_millis(100);
+/// The shortest session timeout that allows for network delays at the start and at each renewal.
+const MIN_SESSION: Duration = Duration::from_millis(100);
 
 /// Reads a session timeout.
-pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
-    match some_time(text)? {
-        short if short < SHORTEST_SESSION => Err(format!(
-            "too short for a session, which takes {SHORTEST_SESSION:?} at least; servers may grant \
-             more than is asked for"
+pub(crate) fn session_timeout(text: &str) -> Result<Duration, String> {
+    match nonzero_duration(text)? {
+        short if short < MIN_SESSION => Err(format!(
+            "it must be at least {MIN_SESSION:?}; servers may grant a longer timeout than \
+             requested"
         )),
         enough => Ok(enough),
     }
@@ -94,15 +94,15 @@ pub(crate) fn session_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// Symptom: `serve --max-sessions 0`, or a frame of one byte, started and said that it was ready.
+    /// Symptom: `serve --max-sessions 0`, or a maximum frame length of one byte, was accepted.
     #[test]
     fn limits_leave_something() {
-        assert_eq!((nonzero("1"), some_bytes("1024")), (Ok(1), Ok(1024)));
+        assert_eq!((nonzero("1"), byte_limit("1024")), (Ok(1), Ok(1024)));
         for few in ["0", "1", "1023"] {
-            assert!(some_bytes(few).is_err(), "{few}");
+            assert!(byte_limit(few).is_err(), "{few}");
         }
         assert!(nonzero("0").unwrap_err().contains("greater than zero"));
-        assert!(some_bytes("1G").unwrap_err().contains("without a unit"));
+        assert!(byte_limit("1G").unwrap_err().contains("without a unit"));
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! The signals that a process with an engine hears.
+//! The signals that an engine process handles.
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind, signal};
 
 use crate::shared::exit::{Failure, no_signals};
 
-/// Registered early: from then on none of these ends the process unheard.
+/// Must be registered early: from then on, these signals no longer terminate the process by default.
 pub(crate) struct ServerSignals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
     hangup: unix::Signal,
-    /// Nobody waits for it. A file that reaches its limit is an error of the disk, as a full one is.
+    /// Only registered, never awaited: reaching the file size limit then is a disk error, like a full disk.
     _file_size: unix::Signal,
 }
 
 impl ServerSignals {
-    /// Hears them from now on.
+    /// Registers the signal handlers.
     pub(crate) fn register() -> Result<Self, Failure> {
         let register = |kind| signal(kind).map_err(no_signals);
         Ok(Self {
@@ -26,7 +26,7 @@ impl ServerSignals {
         })
     }
 
-    /// Waits for the next one that asks for something.
+    /// Waits for the next request by a signal.
     pub(crate) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             _ = self.interrupt.recv() => SignalRequest::Stop("INT"),
@@ -35,7 +35,7 @@ impl ServerSignals {
         }
     }
 
-    /// Waits for one that asks for the end; the name of it. Others are left for [`Self::next`].
+    /// Waits for a request to stop, and returns the signal's name. Other requests are left for [`Self::next`].
     pub(crate) async fn stop(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "INT",
@@ -44,11 +44,11 @@ impl ServerSignals {
     }
 }
 
-/// What a signal asks for.
+/// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalRequest {
-    /// The end, by the signal of this name.
+    /// Stop, because of the signal with this name.
     Stop(&'static str),
-    /// To read files again.
+    /// Reload files.
     Reload,
 }

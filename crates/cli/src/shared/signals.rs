@@ -1,4 +1,4 @@
-//! The signals that lockkeeper acts on.
+//! The signals that lockkeeper handles.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,44 +10,44 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::shared::exit::{Failure, no_signals};
 
-/// What ends a wait, and is passed on to the command.
+/// The signals that end a wait and that are forwarded to the command.
 const PASSED_ON: [Signal; 6] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
-/// What matters only when there is a command. Before that, a stopped wait is simply stopped. In
-/// this order: of a stop and a continuation that are seen together, the stop was first.
+/// The signals that matter only while a command runs. Without a command, a stop has its default effect. The order
+/// matters: if a stop and a continuation arrive together, the stop was first.
 const WITH_CHILD: [Signal; 3] = [Signal::CHILD, Signal::TSTP, Signal::CONT];
 
-/// The signals that are listened to, from then until the end of the process.
+/// The signals that are handled, from registration until the process exits.
 #[derive(Debug)]
 pub(crate) struct Signals {
     ignored: u64,
-    /// Whether it listens to what happens to a command.
+    /// Whether the signals of a running command are handled as well.
     with_child: bool,
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl Signals {
-    /// Listens to what ends a wait.
+    /// Handles the signals that end a wait.
     pub(crate) fn listen() -> Result<Self, Failure> {
         let mut signals = Self { ignored: ignored(), with_child: false, streams: Vec::new() };
         signals.add(&PASSED_ON)?;
         Ok(signals)
     }
 
-    /// Listens to what happens to a command, too. To be called before there is one.
+    /// Also handles the signals of a running command. Must be called before the command starts.
     pub(crate) fn listen_for_child(&mut self) -> Result<(), Failure> {
         if std::mem::replace(&mut self.with_child, true) {
             return Ok(());
         }
-        // The end of the child comes before anything that would be passed on to it.
+        // The end of the child must be seen before signals are forwarded to it.
         let before = std::mem::take(&mut self.streams);
         self.add(&WITH_CHILD)?;
         self.streams.extend(before);
         Ok(())
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.streams {
@@ -60,7 +60,8 @@ impl Signals {
         .await
     }
 
-    /// Waits for the next one that ends a wait. After a command, what would happen to one is as without a handler of ours.
+    /// Waits for the next signal that ends a wait. After the command has ended, the other signals have their default
+    /// effect.
     pub(crate) async fn next_of_wait(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -81,8 +82,8 @@ impl Signals {
         Ok(())
     }
 
-    /// Whether whoever started us (such as `nohup`) has had the signal ignored. The command is to
-    /// inherit that, which it would not if we listened.
+    /// Whether the parent process (such as `nohup`) set the signal to be ignored. The command must inherit this
+    /// setting, which a handler would reset.
     fn is_ignored(&self, signal: Signal) -> bool {
         self.ignored & (1 << (signal.as_raw() - 1)) != 0
     }
@@ -92,7 +93,7 @@ fn stream(signal: Signal) -> io::Result<unix::Signal> {
     unix::signal(SignalKind::from_raw(signal.as_raw()))
 }
 
-/// The signals that this process ignores, as the kernel's bit mask; none where it does not tell.
+/// The signals that this process ignores, as the kernel's bit mask; zero if the kernel does not provide it.
 fn ignored() -> u64 {
     let status = read_kernel_file("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! How holders and waiters are written, for people and for programs.
+//! Formats locks, holders and waiters, as text and as JSON.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -7,19 +7,19 @@ use lockkeeper::inspect::{DueDelay, Entry, LockQueue};
 use lockkeeper::{Kind, OwnerInfo, RevokeRequest, SessionId, ZnodePath};
 use serde::Serialize;
 
-/// Who a contender is: `web1 pid 123 (backup.sh)`.
+/// Describes a contender: `web1 pid 123 (backup.sh)`.
 pub(crate) fn who(entry: &Entry) -> String {
     match &entry.owner {
         Some(owner) => program(owner),
         None if !entry.is_readable => {
-            format!("{}, which cannot be read", printable(entry.node.as_str()))
+            format!("{} (unreadable)", printable(entry.node.as_str()))
         }
         None if entry.session == SessionId::NONE => {
-            "a node that is not ephemeral, so no session's end frees the lock".to_owned()
+            "a persistent node, which no session's end deletes".to_owned()
         }
         None if entry.is_revoked() => {
             let by = by_whom(entry.revoke_request().as_ref());
-            format!("session {}, asked to give way{by}", entry.session)
+            format!("session {}, asked to release{by}", entry.session)
         }
         None => match std::str::from_utf8(&entry.data) {
             Ok(text) if !text.trim().is_empty() => shorten(&printable(text.trim()), SHORT),
@@ -32,7 +32,7 @@ pub(crate) fn program(owner: &OwnerInfo) -> String {
     let name = owner.label.as_ref().unwrap_or(&owner.program);
     let person = owner.user.as_ref().map(|user| format!("{user} on ")).unwrap_or_default();
     let asked = match owner.revoked {
-        true => format!("; asked to give way{}", by_whom(owner.request.as_ref())),
+        true => format!("; asked to release{}", by_whom(owner.request.as_ref())),
         false => String::new(),
     };
     let why = owner.why.as_ref().map(|why| format!(": {}", shorten(why, LONG)));
@@ -40,7 +40,7 @@ pub(crate) fn program(owner: &OwnerInfo) -> String {
     printable(&format!("{person}{} pid {} ({name}{asked}){why}", owner.host, owner.pid))
 }
 
-/// Who asks for a lock, and why: ` by ann on db1: maintenance`; nothing if the request does not say.
+/// Who asks for a lock, and why: ` by ann on db1: maintenance`; empty if the request does not contain it.
 pub(crate) fn by_whom(request: Option<&RevokeRequest>) -> String {
     let Some(request) = request else { return String::new() };
     let by = request.by.as_ref().map(|by| format!(" by {}", shorten(by, LONG)));
@@ -48,18 +48,19 @@ pub(crate) fn by_whom(request: Option<&RevokeRequest>) -> String {
     printable(&(by.unwrap_or_default() + &reason.unwrap_or_default()))
 }
 
-/// Whether a program that asks for the lock now has it at once.
+/// Whether a new contender would get the lock immediately.
 pub(crate) fn is_free(queue: &LockQueue) -> bool {
     queue.entries.is_empty() && queue.delay.is_none()
 }
 
-/// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more", or the lock delay
-/// that is due; nothing if there is neither. Where it is known, it says since when the lock is held.
+/// ", held by web1 pid 123 (backup.sh), in line since 12:03:07 (4s ago), and 2 more", or the pending lock delay; empty
+/// if there is neither. Includes the time of the grant if it is known.
 pub(crate) fn held_by(queue: &LockQueue) -> String {
     let mut holders = queue.holders();
     let Some(first) = holders.next() else {
-        let due =
-            |delay| format!(": {}, and its {} is not over", vanished(delay), lock_delay(delay));
+        let due = |delay| {
+            format!(": {}, and its {} has not passed yet", vanished(delay), lock_delay(delay))
+        };
         return queue.delay.as_ref().map(due).unwrap_or_default();
     };
     let others = match holders.count() {
@@ -91,34 +92,33 @@ pub(crate) fn lock_delay(delay: &DueDelay) -> String {
     }
 }
 
-/// Since when a lock is held, as far as that can be known. The servers know only since when a contender is in
-/// line.
+/// When a contender got the lock, as far as that is known. The servers record only when it joined the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldSince {
-    /// The holder says so, by its own clock.
+    /// Recorded by the holder, according to its clock.
     Noted(SystemTime),
-    /// This command saw the change, by its own clock.
+    /// Observed by this command, according to its clock.
     Observed(SystemTime),
 }
 
-/// Changes of holders that this command saw: since when each of these nodes holds.
+/// The grants that this command observed: when each of these nodes got the lock.
 pub(crate) type Observed = HashMap<ZnodePath, SystemTime>;
 
-/// Since when a contender holds; `None` if it waits, or that is unknown.
+/// When a contender got the lock; `None` if it waits, or if the time is unknown.
 pub(crate) fn held_since(entry: &Entry, observed: &Observed) -> Option<HeldSince> {
     let seen = || observed.get(&entry.node).copied().map(HeldSince::Observed);
     noted(entry).map(HeldSince::Noted).or_else(seen).filter(|_| entry.holds)
 }
 
-/// Since when a holder says that it holds.
+/// The time of the grant that the holder recorded.
 fn noted(entry: &Entry) -> Option<SystemTime> {
     let ms = entry.owner.as_ref()?.held_since_unix_ms?;
-    // What others wrote may be no time at all.
+    // The value comes from another program and may be out of range.
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
 }
 
-/// How long it holds or waits: `held 4s`, `observed 4s` if this command saw when it began to hold, or
-/// `in line 4s` if only that is known.
+/// How long a contender holds or waits: `held 4s`, `observed 4s` if this command observed the grant, or `in line 4s` if
+/// only the time in the queue is known.
 pub(crate) fn how_long(entry: &Entry, observed: &Observed) -> String {
     let (what, since) = match held_since(entry, observed) {
         Some(HeldSince::Noted(since)) => ("held", since),
@@ -128,7 +128,7 @@ pub(crate) fn how_long(entry: &Entry, observed: &Observed) -> String {
     format!("{what} {}", duration(since.elapsed().unwrap_or_default()))
 }
 
-/// What a contender waits for: `1-2`, `1-2: 2 wanted, 1 free` of permits, `the lock delay`.
+/// What a contender waits for: `1-2`, `1-2: 2 wanted, 1 free` for permits, `the lock delay`.
 pub(crate) fn waits_for(queue: &LockQueue, index: usize) -> String {
     if queue.waits_for_delay(index) {
         return "the lock delay".to_owned();
@@ -143,7 +143,7 @@ pub(crate) fn waits_for(queue: &LockQueue, index: usize) -> String {
     }
 }
 
-/// Ascending numbers in few words: `1-3, 7`.
+/// Formats ascending numbers as ranges: `1-3, 7`.
 fn ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
     let text = runs.map(|run| match run {
@@ -153,21 +153,21 @@ fn ranges(numbers: &[usize]) -> String {
     text.collect::<Vec<_>>().join(", ")
 }
 
-/// A point in time: `12:03:07 (4s ago)`, by the local clock.
+/// Formats a point in time by the local clock: `12:03:07 (4s ago)`.
 pub(crate) fn when(time: SystemTime) -> String {
     let ago = duration(time.elapsed().unwrap_or_default());
     format!("{} ({ago} ago)", local(time, "%H:%M:%S"))
 }
 
-/// How long ago a time was, as somebody has noted it: `4s`.
+/// How long ago a recorded time is: `4s`.
 pub(crate) fn ago(unix_ms: u64) -> String {
     let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
-    // What others wrote may be no time at all.
+    // The value comes from another program and may be out of range.
     let since = since.map(|since| since.elapsed().unwrap_or_default());
     since.map(duration).unwrap_or_default()
 }
 
-/// Data that others wrote, so that it fits into a line.
+/// Formats another program's data for one line.
 pub(crate) fn value(data: &[u8]) -> String {
     match std::str::from_utf8(data) {
         Ok(text) => short(text),
@@ -175,24 +175,24 @@ pub(crate) fn value(data: &[u8]) -> String {
     }
 }
 
-/// The time of a picture that is one of several.
+/// The current time, as the heading of one of several outputs.
 pub(crate) fn now() -> String {
     local(SystemTime::now(), "%Y-%m-%d %H:%M:%S")
 }
 
-/// A time that somebody has noted, by the local clock: `2026-01-31 12:03:07`.
+/// Formats a recorded time by the local clock: `2026-01-31 12:03:07`.
 pub(crate) fn date(unix_ms: u64) -> String {
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
     time.map(|time| local(time, "%Y-%m-%d %H:%M:%S")).unwrap_or_default()
 }
 
-/// A time by the local clock, in a format of strftime(3).
+/// Formats a time by the local clock; `format` is a format of strftime(3).
 pub(crate) fn local(time: SystemTime, format: &str) -> String {
     let zoned = jiff::Timestamp::try_from(time).map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
     zoned.map_or_else(|_| "?".to_owned(), |at| at.strftime(format).to_string())
 }
 
-/// A duration in at most two units: `250ms`, `4s`, `3m 20s`, `2d 5h`.
+/// Formats a duration in at most two units: `250ms`, `4s`, `3m 20s`, `2d 5h`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let two = |large: u64, small: u64, names: (&str, &str)| match small {
@@ -208,13 +208,13 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// What others wrote is data: it must not move the cursor, turn the direction of what follows, or
-/// begin a line.
+/// Replaces control characters in text from other programs: it must not move the cursor, change the text direction
+/// or start a new line.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers_the_terminal(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// All of some names: `/a`, or `/a, /b and /c`.
+/// Joins names: `/a`, or `/a, /b and /c`.
 pub(crate) fn all_of<T: ToString>(names: impl IntoIterator<Item = T>) -> String {
     let mut names: Vec<_> = names.into_iter().map(|name| name.to_string()).collect();
     match (names.pop(), names.is_empty()) {
@@ -223,7 +223,7 @@ pub(crate) fn all_of<T: ToString>(names: impl IntoIterator<Item = T>) -> String 
     }
 }
 
-/// The first of some names: there may be thousands.
+/// Joins the first names: there may be thousands.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown: Vec<_> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
@@ -238,11 +238,11 @@ fn steers_the_terminal(c: char) -> bool {
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// How many characters are shown of another library's data, and of what a person wrote. JSON has all of it.
+/// How many characters of another library's data, and of a user's text, are shown. JSON contains all of them.
 const SHORT: usize = 40;
 const LONG: usize = 80;
 
-/// What somebody wrote, so that it fits into a line.
+/// Shortens a user's text for one line.
 pub(crate) fn short(text: &str) -> String {
     shorten(&printable(text), LONG)
 }
@@ -254,7 +254,7 @@ fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// What a contender asks for, in a word.
+/// What a contender asks for, as one word.
 fn kind(kind: Kind) -> &'static str {
     match kind {
         Kind::Exclusive => "exclusive",
@@ -282,7 +282,7 @@ pub(crate) fn wish(entry: &Entry) -> String {
     }
 }
 
-/// How a lock stands: `held, 2 waiting`, `2 of 3 permits held, nobody waits`.
+/// The state of a lock: `held, 2 waiting`, `2 of 3 permits held, no waiters`.
 pub(crate) fn summary(queue: &LockQueue) -> String {
     let (holders, waiting) = (queue.holders().count(), queue.waiters().count());
     let held = match (permits_held(queue), queue.permits) {
@@ -295,19 +295,19 @@ pub(crate) fn summary(queue: &LockQueue) -> String {
         (None, _) => format!("{holders} holders"),
     };
     match waiting {
-        0 => format!("{held}, nobody waits"),
+        0 => format!("{held}, no waiters"),
         waiting => format!("{held}, {waiting} waiting"),
     }
 }
 
-/// How many permits are taken, if it is a semaphore.
+/// How many permits of a semaphore are held; `None` for other locks.
 fn permits_held(queue: &LockQueue) -> Option<u64> {
     let is_semaphore = queue.entries.iter().any(|entry| entry.kind.permits().is_some());
     let taken = queue.holders().filter_map(|entry| entry.kind.permits()).map(u64::from);
     is_semaphore.then(|| taken.sum())
 }
 
-/// Rows in aligned columns, two blanks apart; the first row is the heading.
+/// Formats rows as aligned columns, separated by two spaces; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -322,55 +322,54 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A contender as JSON. The names are stable.
+/// A contender as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct Contender<'a> {
-    /// 1 for the first in line.
+    /// 1 for the first in the queue.
     position: usize,
     state: &'static str,
     kind: &'static str,
-    /// How many it holds or asks for, of a semaphore.
+    /// The number of permits that it holds or waits for, if the lock is a semaphore.
     permits: Option<u32>,
     node: &'a str,
-    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    /// A string: a token may contain more than a number, and may exceed the integers that JSON readers keep exactly.
     token: String,
     session: String,
     since_unix_ms: u128,
     age_ms: u128,
-    /// Since when it holds; `null` if it waits, or nothing tells.
+    /// When it got the lock; `null` if it waits, or if the time is unknown.
     held_since_unix_ms: Option<u128>,
-    /// Who tells that: the holder (`noted`), or this command, which saw the change (`observed`).
+    /// The source of that time: the holder (`noted`), or this command (`observed`).
     held_since_kind: Option<&'static str>,
-    /// The positions of those that it waits for.
+    /// The positions of the contenders that it waits for.
     blocked_by: Vec<usize>,
-    /// Whether it waits only for the lock delay.
+    /// Whether only the lock delay keeps it waiting.
     waits_for_delay: bool,
-    /// Whether it was asked to give way.
+    /// Whether it was asked to release the lock.
     revoked: bool,
-    /// Who asked, and why, if the request said so.
+    /// Who asked, and why, if the request contains it.
     revoke_request: Option<RevokeRequest>,
     owner: Option<&'a lockkeeper::OwnerInfo>,
-    /// The node's data, where another library wrote it.
+    /// The node's data, if another library wrote it.
     data: Option<std::borrow::Cow<'a, str>>,
 }
 
-/// A lock delay that is due, as JSON. The names are stable. How much is left is known only to the contender
-/// that waits it out.
+/// A pending lock delay as JSON. The field names are stable. Only the contender that waits for it knows how much of it
+/// is left.
 #[derive(Debug, Serialize)]
 pub(crate) struct Delay<'a> {
-    /// How long it is; `null` if that cannot be read.
+    /// The length of the delay; `null` if it cannot be read.
     delay_ms: Option<u128>,
-    /// Whether a contender waits it out, so that no more than all of it is left. Otherwise it begins with
-    /// the next contender.
+    /// Whether a contender is waiting for it to pass. Otherwise, the delay starts with the next contender.
     waited_out: bool,
-    /// The node of the holder that vanished.
+    /// The node of the holder that ended without releasing the lock.
     left_by: Option<&'a str>,
     owner: Option<&'a OwnerInfo>,
     /// The node that records the delay.
     mark: &'a str,
 }
 
-/// The lock delay of a queue, if one is due.
+/// The pending lock delay of a queue.
 pub(crate) fn delay(queue: &LockQueue) -> Option<Delay<'_>> {
     let DueDelay { mark, length, left_by, owner, .. } = queue.delay.as_ref()?;
     Some(Delay {
@@ -382,7 +381,7 @@ pub(crate) fn delay(queue: &LockQueue) -> Option<Delay<'_>> {
     })
 }
 
-/// The contenders of a queue, first to last.
+/// The contenders of a queue, in order.
 pub(crate) fn contenders<'a>(queue: &'a LockQueue, observed: &Observed) -> Vec<Contender<'a>> {
     (0..queue.entries.len()).map(|index| Contender::new(queue, index, observed)).collect()
 }

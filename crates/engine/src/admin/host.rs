@@ -1,10 +1,10 @@
-//! For which hosts an HTTP server on a loopback address answers.
+//! The hosts for which an HTTP server on a loopback address answers.
 
 use std::net::IpAddr;
 
-/// Whether a `Host` header names an IP address, this machine as `localhost`, or one of these names. Any
-/// port may follow. No web page has an IP address of this machine as its own origin unless this machine
-/// served it, so addresses need no list.
+/// Whether a `Host` header names an IP address, this machine as `localhost`, or one of these names. Any port may
+/// follow. A web page can only have an IP address of this machine as its origin if this machine served it, so addresses
+/// need no list.
 pub(super) fn is_allowed(header: &[u8], names: &[String]) -> bool {
     let Some(host) = std::str::from_utf8(header).ok().and_then(|text| without_port(text.trim()))
     else {
@@ -23,12 +23,12 @@ pub(super) fn is_allowed(header: &[u8], names: &[String]) -> bool {
         || names.iter().any(|name| normal(name).eq_ignore_ascii_case(host))
 }
 
-/// A name with a dot at its end is the same name, in full.
+/// A name with a dot at its end is the same name in full.
 fn normal(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// `HOST` of `HOST:PORT` or `HOST`; `None` if what follows the host is not a port.
+/// The `HOST` of `HOST:PORT` or `HOST`; `None` if the text after the host is not a port.
 fn without_port(text: &str) -> Option<&str> {
     // The colons of an IPv6 address are in brackets.
     let after_host = text.rfind(']').map_or(0, |end| end + 1);

@@ -1,4 +1,4 @@
-//! Just enough of HTTP/1.1 for monitors: the metrics, and whether the engine is alive and ready.
+//! A minimal HTTP/1.1 server for monitors: the metrics, and whether the engine is alive and ready.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,32 +17,32 @@ use crate::settings::builder::is_loopback;
 use crate::shared::Shared;
 use crate::sockets::pace::Pace;
 
-/// How many connections there are at once. A monitor needs one.
-const MOST: usize = 256;
+/// The number of simultaneous connections. A monitor needs one.
+const MAX_CONNECTIONS: usize = 256;
 /// How long a connection keeps its place although others wait for one.
 const GRACE: Duration = Duration::from_millis(50);
-/// How many connections are accepted in a second: all that the system keeps waiting ([`BACKLOG`] by
-/// default) within 256 ms, so that slow ones before a probe do not make it late. With so many, each has
-/// its place for 64 ms. The thread that accepts owns the tree, too.
+/// The number of connections accepted in a second: all that the system holds in its queue ([`BACKLOG`] by default)
+/// within 256 ms, so that slow ones do not delay a probe. At this rate, each has its place for 64 ms. The accepting
+/// thread also owns the tree.
 ///
 /// [`BACKLOG`]: crate::sockets::listen::BACKLOG
-const RATE: u32 = 4_000;
+const ACCEPT_RATE: u32 = 4_000;
 /// The longest request, in bytes.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The most header lines of a request. A browser sends twenty.
 const MAX_HEADERS: usize = 64;
 /// How long a request may take to arrive. Monitors send theirs in one packet.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
-/// How long the answer may take to leave.
+/// How long sending the answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// From how long a wait for the disk on, the engine is not ready.
+/// The engine is not ready while it has waited this long for the disk.
 const STALLED: Duration = Duration::from_secs(2);
-/// What the nodes of a lock weigh, about, in bytes.
+/// The approximate weight of a lock's nodes, in bytes.
 const ONE_LOCK: usize = 1024;
 
-/// Answers requests for as long as the runtime lives.
+/// Answers requests while the runtime runs.
 pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let pace = Pace::per_second(RATE);
+    let pace = Pace::per_second(ACCEPT_RATE);
     let mut open = OpenConnections::default();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -52,11 +52,11 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         open.make_room().await;
         let shared = shared.clone();
         open.take(tokio::spawn(async move {
-            // A peer that is slow or gone is not waited for, and not worth a line.
+            // Errors of a slow or disconnected peer are not worth a log line.
             let _ = answer(stream, &shared).await;
         }));
 
-        // A request that has arrived is answered before the next connection may want the place.
+        // A request that has arrived is answered before the next connection may need the place.
         yield_now().await;
         let pause = pace.admit(Instant::now());
         if !pause.is_zero() {
@@ -65,16 +65,16 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// The connections that are open, the oldest first.
+/// The open connections, the oldest first.
 #[derive(Default)]
 struct OpenConnections(VecDeque<(Instant, JoinHandle<()>)>);
 
 impl OpenConnections {
-    /// Waits for a place, and drops the oldest connection if none becomes free soon. Those that send
-    /// nothing, or take nothing, would keep everyone else out.
+    /// Waits for a place, and drops the oldest connection if none becomes free soon. Otherwise connections that neither
+    /// send nor read would keep others out.
     async fn make_room(&mut self) {
         self.0.retain(|(_, task)| !task.is_finished());
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_CONNECTIONS {
             return;
         }
         if let Some((since, mut task)) = self.0.pop_front() {
@@ -118,7 +118,7 @@ async fn respond(bytes: &[u8], shared: &Shared) -> String {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut request = Request::new(&mut headers);
     if !matches!(request.parse(bytes), Ok(Status::Complete(_))) {
-        return Response::text("400 Bad Request", "this is not a request of HTTP/1.1").encode();
+        return Response::text("400 Bad Request", "not an HTTP/1.1 request").encode();
     }
     if let Err(refusal) = check_host(&request, shared) {
         return refusal.encode();
@@ -129,26 +129,26 @@ async fn respond(bytes: &[u8], shared: &Shared) -> String {
     match request.method {
         Some("GET") => find(path, shared).await.encode(),
         Some("HEAD") => find(path, shared).await.encode_head(),
-        _ => Response::text("405 Method Not Allowed", "only GET and HEAD are answered").encode(),
+        _ => Response::text("405 Method Not Allowed", "only GET and HEAD are supported").encode(),
     }
 }
 
-/// Whether the request is meant for this server. A page in a browser on this machine may have its own name
-/// resolve to the loopback address, and would then read the answers as if they were its own (DNS
-/// rebinding); the header still has that name.
+/// Whether the request is meant for this server. A page in a browser on this machine may make its own name resolve to
+/// the loopback address, and would then read the answers as its own (DNS rebinding); the header still contains that
+/// name.
 fn check_host(request: &Request<'_, '_>, shared: &Shared) -> Result<(), Response> {
     let is_host = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case("host");
     let mut hosts = request.headers.iter().filter(is_host).map(|header| header.value);
     let host = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host,
         (None, None) if request.version == Some(0) => return Ok(()),
-        _ => return Err(Response::text("400 Bad Request", "one Host header is needed")),
+        _ => return Err(Response::text("400 Bad Request", "exactly one Host header is required")),
     };
 
     let names = &shared.plan.metrics_hosts;
     let is_loopback = shared.addresses.metrics.is_some_and(|address| is_loopback(&address));
     if (is_loopback || !names.is_empty()) && !host::is_allowed(host, names) {
-        let why = "this name is not one of the server's: use its address, or allow the name \
+        let why = "this name does not belong to the server: use its address, or allow the name \
                    (serve --allow-host NAME)";
         return Err(Response::text("421 Misdirected Request", why));
     }
@@ -165,12 +165,11 @@ async fn find(path: &str, shared: &Shared) -> Response {
         "/healthz" => Response::probe(alive(shared).await, "alive"),
         "/readyz" => Response::probe(ready(shared).await, "ready"),
         "/" => Response::text("200 OK", "see /metrics, /healthz and /readyz"),
-        _ => Response::text("404 Not Found", "only /metrics, /healthz and /readyz are here"),
+        _ => Response::text("404 Not Found", "only /metrics, /healthz and /readyz exist"),
     }
 }
 
-/// Whether the engine does its work, apart from waiting for a disk; or why not. If not, a restart
-/// may help.
+/// Whether the engine works, apart from waiting for a disk; otherwise the reason. In that case a restart may help.
 async fn alive(shared: &Shared) -> Result<(), String> {
     if shared.pipeline.is_aborted() {
         return Err("the storage has failed".to_owned());
@@ -181,14 +180,14 @@ async fn alive(shared: &Shared) -> Result<(), String> {
     }
 }
 
-/// Whether a client would get a session and a lock now, or why not.
+/// Whether a client would get a session and a lock now; otherwise the reason.
 async fn ready(shared: &Shared) -> Result<(), String> {
     alive(shared).await?;
     if let Some(left) = shared.quiet_time_left() {
-        return Err(format!("the quiet time goes on for {} s", left.as_secs_f64().ceil()));
+        return Err(format!("the quiet time lasts another {} s", left.as_secs_f64().ceil()));
     }
     if let Some(wait) = shared.pipeline.waits_for().filter(|wait| *wait >= STALLED) {
-        return Err(format!("the disk has not taken a commit for {} s", wait.as_secs()));
+        return Err(format!("the disk has not completed a commit for {} s", wait.as_secs()));
     }
     let (sessions, max) = (shared.metrics.stats().sessions, shared.plan.config.max_sessions);
     if sessions >= max {
@@ -202,26 +201,26 @@ async fn ready(shared: &Shared) -> Result<(), String> {
     has_room(shared)
 }
 
-/// Whether a client that has a session could take a lock, as far as there is room for it.
+/// Whether a client with a session could acquire a lock, as far as space is concerned.
 fn has_room(shared: &Shared) -> Result<(), String> {
     if shared.budget.pressure() == Pressure::Full {
         let max = shared.budget.max();
-        return Err(format!("the memory for what waits is taken, all {max} bytes"));
+        return Err(format!("the memory for waiting data is used up: all {max} bytes"));
     }
 
     let (weight, max) = (shared.metrics.stats().weight, shared.plan.config.max_weight);
     if weight.saturating_add(ONE_LOCK) > max {
-        return Err(format!("the data weighs {weight} bytes, and {max} are its limit"));
+        return Err(format!("the data takes {weight} bytes, and the limit is {max}"));
     }
 
     if shared.memory.is_full() {
         let (used, limit) = (shared.memory.used(), shared.memory.limit());
-        return Err(format!("the process has nearly all the memory, {used} bytes of {limit}"));
+        return Err(format!("the process uses nearly all memory: {used} of {limit} bytes"));
     }
 
     if shared.disk.is_full() {
         let free = shared.disk.free();
-        return Err(format!("the disk is all but full, with {free} bytes free"));
+        return Err(format!("the disk is almost full: {free} bytes are free"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What operators see of a running engine: four-letter words, metrics, health.
+//! The interfaces for operators: four-letter words, metrics, health.
 
 pub(crate) mod four_letter;
 mod host;

@@ -1,8 +1,7 @@
 //! The metrics as text for Prometheus.
 //!
-//! Numbers that ZooKeeper's own exporter has too keep its names (`znode_count`). Distributions are
-//! histograms in seconds and begin with `lockkeeper_`, as ZooKeeper's are quantiles in
-//! milliseconds.
+//! Values that ZooKeeper's own exporter also has keep its names (`znode_count`). Distributions are histograms in
+//! seconds with names that begin with `lockkeeper_`, because ZooKeeper's are quantiles in milliseconds.
 
 use std::fmt::Write;
 
@@ -10,7 +9,7 @@ use crate::admin::four_letter::{Value, metrics};
 use crate::metrics::histogram::Reading;
 use crate::metrics::ops::Op;
 use crate::shared::Shared;
-use crate::storage::During;
+use crate::storage::DiskActivity;
 
 /// The version of the format, as HTTP names it.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -35,8 +34,8 @@ pub(crate) fn exposition(shared: &Shared) -> String {
     histogram(&mut text, name, "", &metrics.commits.read(), SECONDS);
 
     let name = "lockkeeper_sync_seconds";
-    head(&mut text, name, "histogram", "How long the log's syncs took, by what else was under way");
-    for (during, syncs) in During::ALL.iter().zip(&metrics.syncs) {
+    head(&mut text, name, "histogram", "How long the log's syncs took, by concurrent activity");
+    for (during, syncs) in DiskActivity::ALL.iter().zip(&metrics.syncs) {
         let label = format!("during=\"{}\"", during.name());
         histogram(&mut text, name, &label, &syncs.read(), SECONDS);
     }
@@ -57,7 +56,7 @@ pub(crate) fn exposition(shared: &Shared) -> String {
     text
 }
 
-/// Microseconds, in which times are counted, per second.
+/// Times are counted in microseconds.
 const SECONDS: f64 = 1e6;
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

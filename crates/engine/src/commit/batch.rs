@@ -1,4 +1,4 @@
-//! What leaves the tree together: changes to make durable, and the replies that wait for them.
+//! A batch of the tree's output: changes to make durable, and the replies that wait for them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,11 +9,11 @@ use crate::connection::Connection;
 use crate::metrics::Metrics;
 use crate::metrics::ops::OpCounts;
 
-/// What the tree made of one round of requests, or of a part of one.
+/// The output of the tree for a round of requests, or for a part of one.
 pub(crate) struct CommitBatch {
     pub(crate) changes: Changes,
     pub(crate) replies: Vec<(Arc<Connection>, Output)>,
-    /// The requests of it.
+    /// The requests in it.
     pub(crate) ops: OpCounts,
     /// Whether sessions ended or nodes were reaped in it.
     pub(crate) timeouts: bool,
@@ -22,7 +22,7 @@ pub(crate) struct CommitBatch {
 }
 
 impl CommitBatch {
-    /// Roughly how much memory it holds.
+    /// The approximate memory that it holds.
     pub(super) fn bytes(&self) -> usize {
         let replies = self.replies.iter().map(|(_, output)| match output {
             Output::Send(bytes) => bytes.len() + 64,
@@ -31,7 +31,7 @@ impl CommitBatch {
         self.changes.bytes() + 64 * self.changes.len() + replies.sum::<usize>()
     }
 
-    /// Sends the replies; what this batch depends on is durable.
+    /// Sends the replies; everything that this batch depends on is durable.
     pub(super) fn release(self, metrics: &Metrics) {
         let mut touched: Vec<Arc<Connection>> = Vec::new();
         let took = self.since.elapsed();
@@ -41,8 +41,8 @@ impl CommitBatch {
 
         for (connection, output) in self.replies {
             connection.push(output, took);
-            // A client's replies mostly stand together, so most repetitions are found here; a
-            // repetition that is not costs a second flush of an empty buffer.
+            // The replies to one client are mostly adjacent, so most repetitions are found here; a missed repetition
+            // only costs a second flush of an empty buffer.
             if touched.last().is_none_or(|last| last.id != connection.id) {
                 touched.push(connection);
             }
@@ -54,7 +54,7 @@ impl CommitBatch {
     }
 }
 
-/// How many frames an output sends, and how many bytes.
+/// The number of frames that an output sends, and of bytes.
 fn output_size(output: &Output) -> (usize, usize) {
     let Output::Send(bytes) = output else {
         return (0, 0);

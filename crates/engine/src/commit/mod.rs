@@ -1,17 +1,15 @@
-//! From the tree to the disk, and only then to the clients.
+//! Commits the tree's changes to the disk, and only then replies to the clients.
 //!
-//! The tree thread submits batches; the commit thread makes all that wait durable in one step, and
-//! releases their replies. While it syncs, the tree thread prepares the next batch, so the length
-//! of a group is whatever arrived during the last sync: no timer decides it. The tree thread does
-//! by itself what takes less time than waking another thread and being woken by it: a commit that
-//! is no more than a copy into the operating system's memory, and one of a few requests if nothing
-//! waits before it and the disk is quick. What arrives meanwhile is the next group, as ever.
+//! The tree thread submits batches; the commit thread makes all waiting batches durable in one step, and releases their
+//! replies. During a sync, the tree thread prepares the next batch, so the size of a group is what arrived during the
+//! last sync, without a timer. The tree thread itself makes commits that take less time than waking another thread and
+//! being woken by it: those that only copy into the operating system's memory, and small ones if nothing waits before
+//! them and the disk is fast. Data that arrives in between forms the next group, as usual.
 //!
-//! Replies leave in the order in which the tree made them, whatever connection they are for. So a
-//! read that saw an uncommitted write waits behind it, and so does a ping's reply, which names the
-//! newest transaction. A disk that stalls makes clients doubt their leases (they hear nothing),
-//! never the engine expire their sessions (it reads all that has arrived before it ends any): both
-//! err on the safe side.
+//! Replies leave in the order in which the tree made them, across all connections. So a read that saw an uncommitted
+//! write waits for its commit, and so does a ping's reply, which names the newest transaction. A stalled disk makes
+//! clients doubt their leases (they receive no replies), but never makes the engine expire their sessions (it reads all
+//! data that has arrived before it expires any): both are safe.
 
 mod batch;
 pub(crate) mod thread;
@@ -28,40 +26,39 @@ use crate::metrics::Metrics;
 use crate::spin::{CommitSeries, SpinPolicy};
 use crate::storage::{Batch, Durability, Storage, StorageError};
 
-/// How many bytes of replies and changes may wait for the disk before nothing more is read, if the
-/// memory for all that waits is not less.
+/// The bytes of replies and changes that may wait for the disk before no more requests are read, unless the budget for
+/// all waiting data is smaller.
 const MAX_BACKLOG: usize = 64 * 1024 * 1024;
-/// How long the disk may need for what waits for it. With more, long requests wait for their turns: what
-/// they write would be committed in front of, or together with, what a client with a lock waits for.
+/// How long the disk may need for the waiting data. Above it, long requests wait for their turns: otherwise their
+/// writes would be committed before, or together with, those for which a lock holder waits.
 const CATCH_UP_TIME: Duration = Duration::from_millis(50);
-/// What may wait for the slowest disk, and so the shortest commit that shows how fast one is.
+/// The backlog allowed for the slowest disk, and so the smallest commit from which its speed is measured.
 const MIN_BACKLOG: usize = 1024 * 1024;
-/// Up to how many bytes of replies and changes the tree thread commits by itself, unsynced.
+/// The largest unsynced commit that the tree thread makes itself, in bytes of replies and changes.
 const INLINE_MAX_UNSYNCED: usize = 256 * 1024;
-/// Up to how many bytes of replies and changes are those of a few requests. So much the tree thread
-/// commits by itself if it is synced: while it waits for the disk, nobody handles larger rounds.
+/// The largest synced commit that the tree thread makes itself, in bytes of replies and changes: those of a few
+/// requests. Larger rounds would not be handled while it waits for the disk.
 const INLINE_MAX_SYNCED: usize = 2 * 1024;
 
-/// How long the last commit may have taken for the tree thread to wait for the next. A disk that
-/// stalls is waited for by the commit thread: operators are answered meanwhile. So is one that a
-/// checkpoint keeps busy.
+/// The longest duration of the last commit at which the tree thread makes the next one itself. If the disk stalls, or a
+/// checkpoint keeps it busy, the commit thread waits for it, and the tree thread answers operators.
 const INLINE_MAX_LATENCY: Duration = Duration::from_millis(2);
 
 /// The queue in front of the disk, and the disk itself.
 pub(crate) struct Pipeline {
     state: Mutex<CommitState>,
     work: Condvar,
-    /// Bytes in the queue, the group that is being committed included.
+    /// The bytes in the queue, including the group that is being committed.
     backlog: AtomicUsize,
     max_backlog: usize,
-    /// From how many bytes in the queue on the disk is behind.
+    /// The number of bytes in the queue above which the disk is behind.
     behind_from: AtomicUsize,
     room: Notify,
-    /// Told when a group was released: its clients may ask for more right away.
+    /// Notified when a group was released: its clients may send more requests right away.
     released: Notify,
-    /// Whether a batch with timeouts is in the queue, or being committed.
+    /// Whether a batch with timeouts is in the queue or being committed.
     timeouts: AtomicBool,
-    /// Whether changes are written anywhere.
+    /// Whether changes are written to a disk.
     durable: bool,
     /// Whether each commit is synced.
     syncs: bool,
@@ -72,9 +69,9 @@ pub(crate) struct Pipeline {
 }
 
 struct CommitDisk {
-    /// Until the end.
+    /// Present until the end.
     storage: Option<Storage>,
-    /// The changes of a group, empty in between.
+    /// The changes of a group, empty between groups.
     writes: Batch,
     /// How long the last commit took.
     took: Duration,
@@ -84,16 +81,16 @@ struct CommitDisk {
 struct CommitState {
     queue: Vec<CommitBatch>,
     queue_bytes: usize,
-    /// Since when the oldest batch of a group waits that was taken out and is not released yet.
+    /// Since when the oldest batch of the group has waited that is being committed.
     committing: Option<Instant>,
     /// Whether the commit thread has to be woken.
     sleeping: bool,
     paused: bool,
     fail_next: bool,
-    /// Whether the commit thread is to leave its work to another one.
+    /// Whether the commit thread is to be replaced by another one.
     recycled: bool,
     end: End,
-    /// What the tree thread ran into.
+    /// The error of a commit that the tree thread made.
     error: Option<StorageError>,
 }
 
@@ -101,9 +98,9 @@ struct CommitState {
 enum End {
     #[default]
     NotYet,
-    /// After what is in the queue.
+    /// After the batches in the queue.
     Orderly,
-    /// At once: nothing is released any more.
+    /// At once: no further batch is released.
     Now,
 }
 
@@ -134,16 +131,16 @@ impl Pipeline {
         }
     }
 
-    /// Lets no more wait than a quarter of the memory for all that waits.
+    /// Limits the backlog to a quarter of the budget for all waiting data.
     pub(crate) fn within(mut self, memory_budget: usize) -> Self {
         self.max_backlog = MAX_BACKLOG.min(memory_budget / 4);
         self
     }
 
-    /// Queues a batch, or releases it at once if there is nothing that it has to wait for; whether
-    /// its replies, if any, have left.
+    /// Queues a batch, or releases it at once if it does not have to wait. Returns whether its replies, if any, were
+    /// sent.
     ///
-    /// Called by the tree thread only: two callers could overtake each other on the short way.
+    /// Called only by the tree thread: two callers could overtake each other when they commit inline.
     pub(crate) fn submit(&self, batch: CommitBatch) -> bool {
         if batch.changes.is_empty() && batch.replies.is_empty() {
             return true;
@@ -161,7 +158,7 @@ impl Pipeline {
             return false;
         }
 
-        // The short way. The lock is not held meanwhile, as operators ask how much waits.
+        // Commit inline. The lock is released during the commit, because operators query the backlog.
         let fail = writes && mem::take(&mut state.fail_next);
         drop(state);
         let mut batches = [batch];
@@ -184,7 +181,7 @@ impl Pipeline {
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
         state.queue_bytes += bytes;
         state.queue.push(batch);
-        // After the lock is given back: who wakes up wants it first of all.
+        // After the lock is released: the woken thread needs it first.
         let sleeps = state.sleeping;
         drop(state);
         if sleeps {
@@ -192,8 +189,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether a commit of so many bytes costs less by the tree thread itself than by the thread
-    /// that is there for it.
+    /// Whether a commit of this size costs less on the tree thread than on the commit thread.
     fn commits_inline(&self, bytes: usize) -> bool {
         let disk = self.lock_disk();
         disk.storage.as_ref().is_some_and(|storage| {
@@ -246,7 +242,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Nothing is committed, and the data directory not given up, while this is kept.
+    /// While the returned value is held, nothing is committed, and the data directory is not released.
     #[cfg(test)]
     pub(crate) fn hold_disk(&self) -> impl Sized + '_ {
         self.lock_disk()
@@ -261,13 +257,13 @@ impl Pipeline {
         self.backlog.load(Ordering::Relaxed) > self.max_backlog
     }
 
-    /// Whether so much waits for the disk that it needs a while for it.
+    /// Whether so much waits for the disk that it needs some time for it.
     pub(crate) fn is_behind(&self) -> bool {
         let behind_from = self.behind_from.load(Ordering::Relaxed).min(self.max_backlog);
         self.backlog.load(Ordering::Relaxed) > behind_from
     }
 
-    /// Notes how long the disk took for a group, if that says how fast it is.
+    /// Records how long the disk took for a group, if the group is large enough to show its speed.
     fn measure(&self, bytes: usize, took: Duration) {
         if bytes >= MIN_BACKLOG {
             let before = self.behind_from.load(Ordering::Relaxed);
@@ -275,71 +271,71 @@ impl Pipeline {
         }
     }
 
-    /// Whether the last portion of timeouts still waits for the disk. Were more portions handled
-    /// meanwhile, a mass expiry would become one commit, and everyone would wait for that.
+    /// Whether the last batch of timeouts still waits for the disk. If more of them were handled before that, a mass
+    /// expiry would become one commit for which all clients wait.
     pub(crate) fn has_timeouts(&self) -> bool {
         self.timeouts.load(Ordering::Relaxed)
     }
 
-    /// Waits until [`Pipeline::is_full`] is over.
+    /// Waits until [`Pipeline::is_full`] returns false.
     pub(crate) async fn room(&self) {
         let room = self.room.notified();
         tokio::pin!(room);
-        // Registered before the second look, so that a release in between is not missed.
+        // Registered before the second check, so that a release in between is not missed.
         room.as_mut().enable();
         if self.is_full() {
             room.await;
         }
     }
 
-    /// Waits until the commit thread has released something.
+    /// Waits until the commit thread has released a group.
     pub(crate) async fn released(&self) {
         self.released.notified().await;
     }
 
-    /// How many batches wait.
+    /// The number of waiting batches.
     pub(crate) fn waiting(&self) -> usize {
         let state = self.lock();
         state.queue.len() + usize::from(state.committing.is_some())
     }
 
-    /// For how long the oldest batch has waited for the disk, if one waits.
+    /// How long the oldest batch has waited for the disk, if any waits.
     pub(crate) fn waits_for(&self) -> Option<Duration> {
         let state = self.lock();
         let since = state.committing.or_else(|| state.queue.first().map(|batch| batch.since));
         since.map(|since| since.elapsed())
     }
 
-    /// Whether nothing is released any more: after an error of the storage, or the end of the tree.
+    /// Whether no batch is released any more: after a storage error, or the end of the tree.
     pub(crate) fn is_aborted(&self) -> bool {
         self.lock().end == End::Now
     }
 
-    /// Holds back everything submitted from now on, or no longer.
+    /// Holds back everything submitted from now on, or stops doing so.
     pub(crate) fn pause(&self, paused: bool) {
         self.lock().paused = paused;
         self.work.notify_one();
     }
 
-    /// Makes the next commit fail before it writes anything.
+    /// Makes the next commit fail before it writes any data.
     pub(crate) fn fail_next(&self) {
         self.lock().fail_next = true;
     }
 
-    /// Has the commit thread replaced by a new one as soon as it waits. A thread keeps the memory of
-    /// its largest group, in buffers of the log and in its allocator's heap, and gives it back when
-    /// it ends (`docs/decisions/0008-allocator.md`).
+    /// Replaces the commit thread with a new one as soon as it waits. A thread keeps the memory of its largest group,
+    /// in buffers of the log and in its allocator's heap, and frees it when it ends
+    /// (`docs/decisions/0008-allocator.md`).
     pub(crate) fn recycle_thread(&self) {
         self.lock().recycled = true;
         self.work.notify_one();
     }
 
-    /// Ends the commit thread after what is in the queue, paused or not.
+    /// Ends the commit thread after the batches in the queue, paused or not.
     pub(crate) fn finish(&self) {
         self.end(End::Orderly);
     }
 
-    /// Ends it at once. What was not released never is.
+    /// Ends the commit thread at once. Batches that were not released never are.
     pub(crate) fn abort(&self) {
         self.end(End::Now);
     }
@@ -352,7 +348,7 @@ impl Pipeline {
         self.work.notify_one();
     }
 
-    /// Waits for a moment without sleeping, until something is in the queue.
+    /// Polls for a moment without sleeping, until a batch is in the queue.
     fn spin(&self) {
         while self.backlog.load(Ordering::Relaxed) == 0 && self.series.expects_more(Instant::now())
         {
@@ -360,7 +356,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes all that waits; `None` at the end, or if this thread is recycled.
+    /// Takes all waiting batches; `None` at the end, or if this thread is recycled.
     fn next_group(&self) -> Option<Group> {
         let mut state = self.lock();
         loop {
@@ -405,12 +401,12 @@ impl Pipeline {
         for batch in group.batches {
             batch.release(&self.metrics);
         }
-        // Counted with the group itself: what came in meanwhile may have filled the backlog, and
-        // those who wait for room must not be left waiting.
+        // Compared with the group included: batches that arrived during the commit may have filled the backlog, and the
+        // waiters for room must not be left waiting.
         let before = self.backlog.fetch_sub(group.bytes, Ordering::Relaxed);
         self.series.mark(Instant::now());
 
-        // Only now may the tree thread take the short way: before, it would overtake this group.
+        // Only now may the tree thread commit inline: earlier, it would overtake this group.
         self.lock().committing = None;
         self.released.notify_one();
         if before > self.max_backlog {
@@ -423,8 +419,8 @@ impl Pipeline {
     }
 }
 
-/// From how many bytes on a disk is behind that took so long for so many, when it was `before` until now:
-/// one group, which others may have slowed down, does not decide it.
+/// The number of bytes above which a disk is behind that took this long for so many bytes. `before` is the previous
+/// value: a single group, which other programs may have slowed down, does not decide it.
 fn behind_from(before: usize, bytes: usize, took: Duration) -> usize {
     let rate = bytes as f64 / took.as_secs_f64().max(1e-6);
     let in_time = (rate * CATCH_UP_TIME.as_secs_f64()) as usize;

@@ -20,7 +20,7 @@ use crate::metrics::ops::OpCounts;
 use crate::sockets::stream::{Outlet, Peer};
 use crate::spin::Spin;
 
-/// How many bytes may wait in a pipeline of these tests.
+/// The bytes that may wait in a pipeline of these tests.
 const BACKLOG: usize = 1024 * 1024;
 
 /// A pipeline that syncs each commit, and whose threads spin.
@@ -35,7 +35,7 @@ fn large(replies: Vec<(Arc<Connection>, Output)>) -> CommitBatch {
     CommitBatch { replies, ..of_bytes(BACKLOG / 2 + 1) }
 }
 
-/// A batch that puts a value of so many bytes.
+/// A batch that puts a value of this size.
 fn of_bytes(bytes: usize) -> CommitBatch {
     let value = vec![0; bytes];
     let table = lockkeeper_tree::Table::Meta;
@@ -45,7 +45,7 @@ fn of_bytes(bytes: usize) -> CommitBatch {
     CommitBatch { changes, replies: Vec::new(), ops, timeouts, since }
 }
 
-/// Does something once, when something is logged on this thread.
+/// Runs an action once, at the first log event of this thread.
 struct OnLog<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send + 'static> tracing::Subscriber for OnLog<F> {
@@ -73,9 +73,8 @@ impl<F: FnOnce() + Send + 'static> tracing::Subscriber for OnLog<F> {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// E7: what came in while a group was released filled the backlog, and somebody began to wait for
-/// room. Whether anybody waited had been looked at before, so nobody was told when the group had
-/// gone, and with it the reason to wait.
+/// E7: batches that arrived while a group was released filled the backlog, and a task began to wait for room. The check
+/// for waiters had come before, so that task was not notified when the group was gone, and nothing else would wake it.
 #[tokio::test]
 async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -112,12 +111,12 @@ async fn e7_room_that_is_made_by_a_release_is_told_to_who_came_during_it() {
         assert_eq!(poll(&waits), Poll::Pending);
     };
     tracing::subscriber::with_default(OnLog(Mutex::new(Some(come))), || pipeline.release(group));
-    assert_eq!(pipeline.waiting(), 1, "it came during the release");
+    assert_eq!(pipeline.waiting(), 1, "it arrived during the release");
     assert!(!pipeline.is_full());
     assert_eq!(poll(&waiting), Poll::Ready(()));
 }
 
-/// Rewriters of megabytes kept everyone else waiting for 64 MiB that were to be written first.
+/// Symptom: rewriters of megabytes kept other clients waiting for 64 MiB that had to be written first.
 #[test]
 fn a_slow_disk_is_behind_sooner_than_a_fast_one() {
     let second = Duration::from_secs(1);
@@ -134,13 +133,13 @@ fn a_slow_disk_is_behind_sooner_than_a_fast_one() {
     }
     assert_eq!((fast >> 20, slowest), (63, MIN_BACKLOG));
     let once = behind_from(slow, 1 << 20, second);
-    assert!(once > slow / 2, "one slow sync is no slow disk: {once}");
+    assert!(once > slow / 2, "one slow sync does not make a slow disk: {once}");
 }
 
-/// A commit of a few requests takes the short way, but not behind others, not on a disk that was
-/// slow with the last one, and not when it is large.
+/// A commit of a few requests is made inline, but not behind others, not on a disk that was slow with the last one, and
+/// not when it is large.
 #[test]
-fn the_tree_thread_syncs_what_is_little() {
+fn the_tree_thread_syncs_small_commits() {
     let dir = tempfile::tempdir().unwrap();
     let storage = Storage::open(Some(dir.path()), Durability::Sync).unwrap();
     let pipeline = synced(storage);
@@ -165,13 +164,13 @@ fn the_tree_thread_syncs_what_is_little() {
     brisk();
     assert!(
         !pipeline.submit(of_bytes(INLINE_MAX_SYNCED)),
-        "with what is around it, it is more than little"
+        "with its overhead, it exceeds the limit"
     );
     pipeline.release(pipeline.next_group().unwrap());
     assert!(pipeline.submit(of_bytes(100)));
 }
 
-/// Notes on which threads something is committed.
+/// Records on which threads commits are made.
 #[derive(Default)]
 struct Committers(Arc<Mutex<Vec<ThreadId>>>);
 
@@ -196,8 +195,8 @@ impl tracing::Subscriber for Committers {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Another thread takes over, at whatever moment, and nobody notices: not whoever submits, and not
-/// whoever waits for the end of the last one.
+/// Another thread takes over at any moment, without an effect on submitters or on the waiters for the end of the last
+/// one.
 #[test]
 fn a_recycled_commit_thread_has_a_successor() {
     let committers = Committers::default();
@@ -216,7 +215,7 @@ fn recycle_again_and_again() {
     let tell = move |result| events.send(result).unwrap();
     start(Arc::clone(&pipeline), Arc::new(tell)).unwrap();
     let submit = || {
-        // So that it is left to the commit thread.
+        // So that the commit thread makes it.
         pipeline.lock_disk().took = INLINE_MAX_LATENCY;
         pipeline.submit(of_bytes(100));
     };
@@ -233,21 +232,21 @@ fn recycle_again_and_again() {
         submit();
     }
     until(|| pipeline.waiting() == 0);
-    // Also while it is paused with something in the queue.
+    // Also while it is paused with a batch in the queue.
     pipeline.pause(true);
     submit();
     pipeline.recycle_thread();
     until(|| !pipeline.lock().recycled);
     pipeline.pause(false);
     until(|| pipeline.waiting() == 0);
-    assert!(ends.try_recv().is_err(), "that was no end");
+    assert!(ends.try_recv().is_err(), "a recycled thread does not report an end");
     pipeline.recycle_thread();
     pipeline.finish();
     until(|| !ends.is_empty());
     assert!(matches!(ends.try_recv(), Ok(Ok(()))));
     until(|| ends.is_closed());
     assert!(ends.try_recv().is_err(), "there is one end");
-    assert!(pipeline.lock_disk().storage.is_none(), "the data directory is given up");
+    assert!(pipeline.lock_disk().storage.is_none(), "the data directory is released");
 }
 
 fn until(condition: impl Fn() -> bool) {

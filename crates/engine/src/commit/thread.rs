@@ -1,4 +1,4 @@
-//! The thread that commits, and its successors.
+//! The commit thread and its successors.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,18 +10,18 @@ use crate::error::{EngineError, StartError};
 use crate::storage::{Batch, StorageError};
 use crate::thread;
 
-/// Is told how the thread ended.
+/// Called with the result when the thread has ended.
 pub(crate) type OnEnd = Arc<dyn Fn(Result<(), EngineError>) + Send + Sync>;
 
-/// Starts the commit thread, which tells how it ended after it has given up the data directory. When
-/// it is recycled, it starts its successor instead.
+/// Starts the commit thread, which reports its result after it has released the data directory. When it is recycled, it
+/// starts its successor instead.
 pub(crate) fn start(pipeline: Arc<Pipeline>, tell: OnEnd) -> Result<(), StartError> {
     let thread = thread::spawn("lockkeeper-commit", move || {
         let result = loop {
             match catch_unwind(AssertUnwindSafe(|| run(&pipeline))) {
                 Ok(Ok(Returned::Recycled)) => match start(pipeline.clone(), tell.clone()) {
                     Ok(()) => return,
-                    Err(e) => tracing::debug!("the commit thread goes on: {e}"),
+                    Err(e) => tracing::debug!("the commit thread continues: {e}"),
                 },
                 Ok(Ok(Returned::AtTheEnd)) => break Ok(()),
                 Ok(Err(e)) => break Err(EngineError::from(e)),
@@ -38,14 +38,14 @@ pub(crate) fn start(pipeline: Arc<Pipeline>, tell: OnEnd) -> Result<(), StartErr
 
 /// Why the commit thread has returned.
 pub(super) enum Returned {
-    /// All is committed, and the data directory is given up.
+    /// Everything is committed, and the data directory is released.
     AtTheEnd,
-    /// Another thread is to go on.
+    /// Another thread is to continue.
     Recycled,
 }
 
-/// The commit thread: returns after the orderly end, with the first error, or when it is recycled.
-/// Unless it is recycled, the data directory is given up then.
+/// The commit thread: returns after the orderly end, with the first error, or when it is recycled. Unless it is
+/// recycled, it releases the data directory.
 pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     // Also after a panic.
     struct GiveUp<'a>(&'a Pipeline);
@@ -60,7 +60,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     while let Some(mut group) = pipeline.next_group() {
         pipeline.series.begin(Instant::now());
         if let Err(e) = pipeline.commit(&mut group.batches, group.fail) {
-            // Before anyone is told: nothing may slip out any more.
+            // Before the result is reported: no further reply may be sent.
             pipeline.abort();
             return Err(e);
         }
@@ -68,7 +68,7 @@ pub(super) fn run(pipeline: &Pipeline) -> Result<Returned, StorageError> {
     }
 
     let mut state = pipeline.lock();
-    // An orderly end that has come since is the successor's: something may be in the queue again.
+    // An orderly end that was requested since then is left to the successor: the queue may contain batches again.
     if mem::take(&mut state.recycled) && state.end != End::Now {
         drop(state);
         pipeline.lock_disk().writes = Batch::default();

@@ -1,4 +1,4 @@
-//! How many connections there may be, in all and from one origin.
+//! Limits on the number of connections, in total and from one origin.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use crate::settings::plan::Plan;
 use crate::sockets::stream::Peer;
 use crate::sockets::unix::PRIVATE;
 
-/// One place in so many is kept for clients that come back with a session: when all others are
-/// taken, those who hold locks must still get through.
-const KEPT: usize = 10;
+/// One in this many places is reserved for clients that return with a session: when all others are taken, lock holders
+/// must still be able to reconnect.
+const RESERVED_FRACTION: usize = 10;
 
-/// How many places beyond all others the owner of an engine has, if other users may use its socket.
-const FOR_OWNER: usize = 100;
+/// The number of additional places for the owner of an engine, if other users may use its socket.
+const OWNER_PLACES: usize = 100;
 
 /// The limits, in connections.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ impl Places {
     pub(crate) fn of(plan: &Plan) -> Self {
         let max = plan.limits.max_connections;
         let is_shared = plan.unix_socket_mode.unwrap_or(PRIVATE) != PRIVATE;
-        let for_owner = if is_shared { FOR_OWNER.min(1 + max / KEPT) } else { 0 };
+        let for_owner = if is_shared { OWNER_PLACES.min(1 + max / RESERVED_FRACTION) } else { 0 };
         Self { max, max_per_origin: plan.limits.max_connections_per_address(), for_owner }
     }
 }
@@ -37,9 +37,9 @@ impl Places {
 /// Counts connections against their limits.
 pub(crate) struct Admission {
     places: Places,
-    /// How many of `places.max` are for those who come back.
+    /// How many of `places.max` are reserved for returning clients.
     kept: usize,
-    /// How many bytes all connections with TLS may hold.
+    /// The bytes that all TLS connections may hold.
     max_tls: usize,
     taken: Mutex<Taken>,
 }
@@ -52,10 +52,10 @@ struct Taken {
     by_origin: HashMap<Origin, OriginUse>,
 }
 
-/// What an origin has taken of the places for all.
+/// The places that an origin uses.
 struct OriginUse {
     count: usize,
-    /// How many of these are kept ones.
+    /// How many of these are reserved ones.
     kept: usize,
     tls: Arc<TlsShare>,
 }
@@ -63,12 +63,12 @@ struct OriginUse {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Open,
-    /// For a client that comes back with a session, and for nobody else.
+    /// Only for a client that returns with a session.
     Kept,
     Owners,
 }
 
-/// A connection's place; dropping it makes room for the next.
+/// A connection's place; dropping it frees the place.
 pub(crate) struct Slot {
     admission: Arc<Admission>,
     origin: Origin,
@@ -78,13 +78,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether the place is for a client that comes back with a session, and for nobody else.
+    /// Whether the place is only for a client that returns with a session.
     pub(crate) fn is_kept(&self) -> bool {
         self.kind == Kind::Kept
     }
 }
 
-/// The limit that a connection would have broken.
+/// The limit that a connection would exceed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("{0} connections are open, which is the limit")]
@@ -94,16 +94,21 @@ pub(crate) enum Refusal {
 }
 
 impl Admission {
-    /// `max_tls` is how many bytes all connections with TLS may hold.
+    /// `max_tls`: the bytes that all TLS connections may hold.
     pub(crate) fn new(places: Places, max_tls: usize) -> Arc<Self> {
-        Arc::new(Self { places, kept: places.max / KEPT, max_tls, taken: Mutex::default() })
+        Arc::new(Self {
+            places,
+            kept: places.max / RESERVED_FRACTION,
+            max_tls,
+            taken: Mutex::default(),
+        })
     }
 
     /// Takes a slot for a connection from `peer`.
     ///
-    /// A kept slot if all others are taken, or all that the origin may have. One origin gets a quarter
-    /// of these: nobody knows yet whether it has a session. The owner has no share but the limit for all,
-    /// and gets places of its own first.
+    /// The slot is a reserved one if all others are taken, or all that the origin may have. One origin gets at most a
+    /// quarter of the reserved ones, because it is not known yet whether it has a session. The owner is limited only by
+    /// the total, and gets its additional places first.
     pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Result<Slot, Refusal> {
         let origin = Origin::of(peer);
         let mut taken = self.lock();
@@ -149,7 +154,7 @@ impl Admission {
         used.tls.clone()
     }
 
-    /// How many connections are open, if there is no place for a client that begins a session.
+    /// The number of open connections, if there is no place for a client that starts a session.
     pub(crate) fn is_full(&self) -> Option<usize> {
         let all = self.lock().all;
         (all >= self.places.max - self.kept).then_some(all)
@@ -187,7 +192,7 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    /// Any user but root and the one of this process.
+    /// Any user except root and the user of this process.
     fn stranger(n: u32) -> Peer {
         Peer::Unix { uid: rustix::process::geteuid().as_raw() + n }
     }
@@ -204,7 +209,7 @@ mod tests {
         Admission::new(Places { max, max_per_origin, for_owner }, 0)
     }
 
-    /// One user took all places of a machine's engine, and root's commands failed.
+    /// Symptom: one user took all places of a machine's engine, and root's commands failed.
     ///
     /// Seen to fail without a share for each user, and without places for the owner.
     #[test]
@@ -216,7 +221,7 @@ mod tests {
             slots.extend(std::iter::from_fn(|| admission.admit(peer).ok()));
             slots.len() - before
         };
-        assert_eq!(all_of(stranger(1)), 13, "its own, and one of those that are kept");
+        assert_eq!(all_of(stranger(1)), 13, "its own places and a reserved one");
         let other = admission.admit(stranger(2)).ok().unwrap();
         assert!(!other.is_kept());
         drop(other);
@@ -226,12 +231,12 @@ mod tests {
         assert_eq!(admission.admit(stranger(4)).err(), Some(Refusal::All(20)));
         for _ in 0..2 {
             let slots: Vec<Slot> = std::iter::from_fn(|| admission.admit(owner()).ok()).collect();
-            assert_eq!(slots.len(), 2, "and again once they have ended");
+            assert_eq!(slots.len(), 2, "available again once they have ended");
             assert!(slots.iter().all(|slot| !slot.is_kept()));
         }
     }
 
-    /// An engine that only its owner can reach: no share, and the kept places as for all.
+    /// An engine that only its owner can reach: the origin has no share, and the usual places are reserved.
     #[test]
     fn the_owner_may_have_all() {
         let admission = admission(20, 2, 0);
@@ -256,7 +261,7 @@ mod tests {
         assert!(admission.admit(from("127.0.0.1:4")).is_ok());
     }
 
-    /// Whoever has one address of a network has all of them.
+    /// A host that has one IPv6 address of a network has all of them.
     #[test]
     fn a_network_of_ipv6_counts_as_one_address() {
         let admission = admission(100, 2, 0);
@@ -280,8 +285,12 @@ mod tests {
                 is_kept
             })
             .collect();
-        assert_eq!(admission.is_full(), None, "for other addresses");
-        assert_eq!(kept, [[false; 12].as_slice(), &[true]].concat(), "one beyond its own");
+        assert_eq!(admission.is_full(), None, "there is room for other addresses");
+        assert_eq!(
+            kept,
+            [[false; 12].as_slice(), &[true]].concat(),
+            "one reserved place beyond its own"
+        );
         let refusal = admit("10.0.0.1:1").err().unwrap();
         assert!(matches!(refusal, Refusal::Origin { count: 13, .. }));
         for n in 13..19 {
@@ -291,10 +300,10 @@ mod tests {
         }
         assert!(matches!(admit("10.0.0.2:1").err(), Some(Refusal::Origin { count: 6, .. })));
         let last = admit("10.0.0.3:1").ok().unwrap();
-        assert!(last.0, "nobody took all that are kept");
+        assert!(last.0, "some reserved places were free");
         assert_eq!(admit("10.0.0.4:1").err(), Some(Refusal::All(20)));
         assert_eq!(admission.is_full(), Some(20));
         slots.truncate(16);
-        assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for anyone again");
+        assert!(!admit("10.0.0.3:1").ok().unwrap().0, "there is room for new sessions again");
     }
 }

@@ -1,52 +1,52 @@
-//! One budget of memory for all that waits: replies and events that clients have not taken yet, and
-//! requests that are not whole or not handled yet. Watches and identities, which the tree keeps, and what
-//! TLS may hold leave less of it.
+//! The memory budget of all waiting data: replies and events that clients have not read yet, and requests that are
+//! incomplete or not handled yet. The memory of watches and identities, which the tree keeps, and the memory that TLS
+//! may hold reduce it.
 //!
-//! Up to half of the budget everyone may take as much as its own limits allow. Beyond that, who has
-//! more than its share takes no more until it has less, and who takes nothing of what waits for it
-//! loses its connection, the largest first (see `tree_loop::load_shedding`). Who has little, as nearly everyone has
-//! at nearly any time, notices nothing.
+//! Up to half of the budget, each connection may use as much as its own limits allow. Above that, a connection that
+//! uses more than its share is not read until it uses less, and a client that does not read its replies is
+//! disconnected, the largest first (see `tree_loop::load_shedding`). Connections that use little, as most do at most
+//! times, are not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) use lockkeeper_tree::LITTLE;
+pub(crate) use lockkeeper_tree::SMALL_SHARE_BYTES;
 use lockkeeper_tree::allowance;
 
-/// How often connections are looked at while memory is short, and how long one that has too much of it
-/// waits before it looks again.
+/// How often connections are checked while memory is short, and how long a connection that uses too much waits before
+/// it checks again.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Counts what waits for all connections.
+/// Counts the waiting data of all connections.
 #[derive(Debug)]
 pub(crate) struct Budget {
     max: usize,
-    /// Bytes of all accounts.
+    /// The bytes of all accounts.
     waiting: AtomicUsize,
-    /// How many accounts have more than [`LITTLE`].
+    /// The number of accounts with more than [`SMALL_SHARE_BYTES`].
     large: AtomicUsize,
-    /// What the watches of all connections weigh.
+    /// The memory of all watches.
     watches: AtomicUsize,
-    /// What the identities of all connections weigh.
+    /// The memory of all identities.
     identities: AtomicUsize,
-    /// What connections with TLS are counted with.
+    /// The memory charged for TLS connections.
     tls: AtomicUsize,
-    /// Whether the process has most of the memory that there is, whatever is counted here.
+    /// Whether the process uses most of the available memory, whatever is counted here.
     is_short: AtomicBool,
 }
 
-/// One part in so many of what is left may be taken while the process is short of memory.
-const SHORT: usize = 4;
+/// One in this many parts of the remaining budget may be used while the process is short of memory.
+const SHORT_FRACTION: usize = 4;
 
-/// How much of the budget is taken.
+/// How much of the budget is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pressure {
     /// Less than half.
     None,
-    /// More than half: shares count.
+    /// More than half: shares apply.
     Half,
-    /// All of it, or more: what is large has to go, whoever takes it.
+    /// All of it, or more: large accounts must shrink, whoever owns them.
     Full,
 }
 
@@ -68,12 +68,12 @@ impl Budget {
         self.max
     }
 
-    /// How many bytes of it are taken by what waits, watches not counted.
+    /// The bytes of waiting data, without watches.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many bytes the watches of all connections take.
+    /// The bytes of all watches.
     pub(crate) fn watches(&self) -> usize {
         self.watches.load(Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl Budget {
         self.watches.store(bytes, Ordering::Relaxed);
     }
 
-    /// How many bytes the identities of all connections take.
+    /// The bytes of all identities.
     pub(crate) fn identities(&self) -> usize {
         self.identities.load(Ordering::Relaxed)
     }
@@ -91,8 +91,8 @@ impl Budget {
         self.identities.store(bytes, Ordering::Relaxed);
     }
 
-    /// Counts bytes that connections with TLS hold, and returns how many there are. Not on their accounts:
-    /// a connection that has no more than these has little.
+    /// Counts bytes that TLS connections hold, and returns their total. They are not charged to accounts: a connection
+    /// that uses only these counts as small.
     pub(super) fn add_tls(&self, bytes: usize) -> usize {
         self.tls.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
@@ -101,26 +101,26 @@ impl Budget {
         self.tls.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// How many bytes connections with TLS may hold together.
+    /// The bytes that all TLS connections may hold.
     pub(crate) fn max_tls(&self) -> usize {
         self.max / 2
     }
 
-    /// How many bytes connections with TLS hold.
+    /// The bytes that TLS connections hold.
     pub(crate) fn tls(&self) -> usize {
         self.tls.load(Ordering::Relaxed)
     }
 
-    /// Says whether the process has most of the memory that there is.
+    /// Records whether the process uses most of the available memory.
     pub(crate) fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }
 
-    /// What watches, identities and TLS leave, as far as the process has so much memory.
+    /// The budget that watches, identities and TLS leave, as far as the process has that much memory.
     fn left(&self) -> usize {
         let left = self.max.saturating_sub(self.watches() + self.identities() + self.tls());
         match self.is_short.load(Ordering::Relaxed) {
-            true => left / SHORT,
+            true => left / SHORT_FRACTION,
             false => left,
         }
     }
@@ -129,7 +129,7 @@ impl Budget {
         self.pressure_of(self.waiting())
     }
 
-    /// The pressure if so many bytes were waiting.
+    /// The pressure if this many bytes were waiting.
     pub(crate) fn pressure_of(&self, waiting: usize) -> Pressure {
         let left = self.left();
         match () {
@@ -139,18 +139,18 @@ impl Budget {
         }
     }
 
-    /// How many bytes more may wait before all of it is taken.
+    /// How many more bytes may wait before the budget is used up.
     pub(crate) fn room(&self) -> usize {
         self.left().saturating_sub(self.waiting())
     }
 
-    /// How many bytes a connection may have at present.
+    /// The bytes that a connection may use at present.
     fn allowance(&self) -> usize {
         allowance(self.waiting(), self.left(), self.large.load(Ordering::Relaxed))
     }
 }
 
-/// What waits for one connection, or from it. What is left at its end is given back.
+/// The waiting data of one connection, in both directions. The remainder is returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Account {
     budget: Arc<Budget>,
@@ -165,16 +165,16 @@ impl Account {
     pub(crate) fn add(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.budget.waiting.fetch_add(bytes, Ordering::Relaxed);
-        if before <= LITTLE && before + bytes > LITTLE {
+        if before <= SMALL_SHARE_BYTES && before + bytes > SMALL_SHARE_BYTES {
             self.budget.large.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Takes away what was added before.
+    /// Subtracts bytes that were added before.
     pub(crate) fn subtract(&self, bytes: usize) {
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.budget.waiting.fetch_sub(bytes, Ordering::Relaxed);
-        if before > LITTLE && before - bytes <= LITTLE {
+        if before > SMALL_SHARE_BYTES && before - bytes <= SMALL_SHARE_BYTES {
             self.budget.large.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -183,7 +183,7 @@ impl Account {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether more may be taken for this connection now.
+    /// Whether this connection may use more now.
     pub(crate) fn may_grow(&self) -> bool {
         self.bytes() <= self.budget.allowance()
     }
@@ -199,7 +199,7 @@ impl Drop for Account {
 mod tests {
     use super::*;
 
-    const MAX: usize = 100 * LITTLE;
+    const MAX: usize = 100 * SMALL_SHARE_BYTES;
 
     fn with(budget: &Arc<Budget>, bytes: usize) -> Account {
         let account = Account::new(budget.clone());
@@ -216,18 +216,18 @@ mod tests {
         one.add(1);
         assert_eq!(budget.pressure(), Pressure::Half);
         assert!(!one.may_grow());
-        assert!(with(&budget, MAX / 10).may_grow(), "it has less than its share");
+        assert!(with(&budget, MAX / 10).may_grow(), "it uses less than its share");
     }
 
     #[test]
     fn shares_get_smaller_with_the_number_of_those_who_take_much() {
         let budget = Budget::new(MAX);
-        let many: Vec<Account> = (0..10).map(|_| with(&budget, 8 * LITTLE)).collect();
+        let many: Vec<Account> = (0..10).map(|_| with(&budget, 8 * SMALL_SHARE_BYTES)).collect();
         assert_eq!(budget.pressure(), Pressure::Half);
-        assert!(many.iter().all(|account| !account.may_grow()), "5 would be the share of each");
-        let small = with(&budget, 5 * LITTLE - 1);
+        assert!(many.iter().all(|account| !account.may_grow()), "the share of each is 5");
+        let small = with(&budget, 5 * SMALL_SHARE_BYTES - 1);
         assert!(!small.may_grow(), "an eleventh");
-        small.subtract(LITTLE);
+        small.subtract(SMALL_SHARE_BYTES);
         assert!(small.may_grow());
     }
 
@@ -236,11 +236,11 @@ mod tests {
         let budget = Budget::new(MAX);
         let greedy = with(&budget, MAX + 1);
         assert_eq!(budget.pressure(), Pressure::Full);
-        let modest = with(&budget, LITTLE);
+        let modest = with(&budget, SMALL_SHARE_BYTES);
         assert!(modest.may_grow());
-        assert!(!with(&budget, LITTLE + 1).may_grow());
+        assert!(!with(&budget, SMALL_SHARE_BYTES + 1).may_grow());
         drop(greedy);
-        assert_eq!((budget.waiting(), budget.pressure()), (LITTLE, Pressure::None));
+        assert_eq!((budget.waiting(), budget.pressure()), (SMALL_SHARE_BYTES, Pressure::None));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(budget.pressure(), Pressure::Half);
         one.add(1);
         assert_eq!(budget.pressure(), Pressure::Full);
-        assert!(with(&budget, LITTLE).may_grow());
+        assert!(with(&budget, SMALL_SHARE_BYTES).may_grow());
         budget.set_short(false);
         assert_eq!(budget.pressure(), Pressure::None);
     }
@@ -285,8 +285,9 @@ mod tests {
     #[test]
     fn nothing_is_left_of_an_account() {
         let budget = Budget::new(MAX);
-        let accounts: Vec<Account> = (1..9).map(|n| with(&budget, n * LITTLE / 2)).collect();
-        accounts[7].subtract(3 * LITTLE);
+        let accounts: Vec<Account> =
+            (1..9).map(|n| with(&budget, n * SMALL_SHARE_BYTES / 2)).collect();
+        accounts[7].subtract(3 * SMALL_SHARE_BYTES);
         drop(accounts);
         assert_eq!((budget.waiting(), budget.large.load(Ordering::Relaxed)), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! One line in the log for each kind of trouble, however often it comes.
+//! Limits the log to one line for each kind of problem in a period.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use crate::sockets::stream::Peer;
 
-/// For how long nothing more is said of a kind of trouble that was just reported.
+/// How long further reports of a kind of problem are suppressed.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Holds back repetitions. A client that runs into a limit does so with every request, and a
-/// thousand that storm in are refused for the same reason: neither may fill the disk with log.
+/// Suppresses repetitions. A client that reaches a limit does so with every request, and a thousand clients that
+/// connect at once are refused for the same reason: neither may fill the disk with log lines.
 ///
-/// Every warning that a client can cause goes through here, from whichever thread.
+/// Every warning that a client can cause, on any thread, goes through this limiter.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter {
     said: Mutex<HashMap<&'static str, LastWarning>>,
@@ -26,8 +26,7 @@ struct LastWarning {
 }
 
 impl LogLimiter {
-    /// Logs a warning, unless one of its kind was logged a moment ago. The next one has the number of
-    /// those that were held back.
+    /// Logs a warning, unless one of its kind was logged recently. The next one includes the number of suppressed ones.
     pub(crate) fn warn(&self, kind: &'static str, peer: Option<Peer>, what: &dyn fmt::Display) {
         if let Some(held_back) = self.may_say(kind, Instant::now()) {
             let held_back = (held_back > 0).then_some(held_back);
@@ -35,8 +34,7 @@ impl LogLimiter {
         }
     }
 
-    /// Whether something of this kind may be logged now, and then how many were held back since
-    /// the last that was.
+    /// Whether a warning of this kind may be logged now, and how many were suppressed since the last one.
     fn may_say(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(said) = said.get_mut(kind) else {
@@ -57,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repetitions_are_counted_and_not_said() {
+    fn repetitions_are_counted_and_not_logged() {
         let log_limiter = LogLimiter::default();
         let start = Instant::now();
         assert_eq!(log_limiter.may_say("a", start), Some(0));

@@ -1,4 +1,4 @@
-//! One connection, as the threads share it: what is still to be sent, and how it ends.
+//! One connection, as the threads share it: the data to send, and how it ends.
 
 pub(crate) mod admission;
 pub(crate) mod budget;
@@ -18,54 +18,54 @@ use rustix::net::Shutdown;
 use tokio::sync::Notify;
 
 use crate::clock;
-use crate::connection::budget::{Account, LITTLE};
+use crate::connection::budget::{Account, SMALL_SHARE_BYTES};
 use crate::connection::log_limiter::LogLimiter;
 use crate::connection::unsent::Unsent;
 use crate::metrics::counter::Latency;
 use crate::metrics::ops::Op;
 use crate::sockets::stream::{Outlet, Peer};
 
-/// What a frame that waits takes besides its bytes: itself in a queue, and its part of what it was read
-/// into.
+/// The memory of a waiting frame besides its bytes: its entry in a queue, and its share of the buffer into which it was
+/// read.
 const FRAME_OVERHEAD: usize = 64;
-/// How many bytes of requests may wait to be handled before the connection is not read.
+/// How many bytes of requests may wait to be handled before the connection is no longer read.
 const READ_AHEAD: usize = 128 * 1024;
-/// A connection is handled as soon as it is read, as long as its requests take no more of the tree
-/// thread's time than one part in so many.
+/// A connection is handled as soon as it is read while its requests take at most one part in this many of the tree
+/// thread's time.
 const LIGHT_SHARE: u32 = 50;
-/// How much of that time it may take at once.
+/// How much of that time it may use at once.
 const LIGHT_BURST: Duration = Duration::from_millis(1);
 
 /// A client's connection.
 ///
-/// Whichever thread has something for the client writes it to the socket at once: no thread has to
-/// be woken for a reply. What the socket does not take is left to the connection's own task.
+/// A thread that has data for the client writes it to the socket at once: no other thread has to be woken for a reply.
+/// The connection's own task sends the bytes that the socket does not accept.
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) peer: Peer,
-    /// The subject of the certificate that the client has shown.
+    /// The subject of the client's certificate.
     pub(crate) subject: Option<String>,
-    /// Whether its place is kept for a client that comes back with a session.
+    /// Whether its place is reserved for a client that returns with a session.
     pub(crate) is_kept: bool,
     outlet: Outlet,
     outgoing: Mutex<Outgoing>,
-    /// Tells the connection's task that bytes are left over, or that the end has come.
+    /// Notifies the connection's task that bytes are left to send, or that the connection ends.
     attention: Notify,
-    /// How many bytes may wait for the client at all.
+    /// The bytes that may wait for the client.
     max_outgoing: usize,
     log_limiter: Arc<LogLimiter>,
-    /// What it has of the memory for all.
+    /// Its share of the budget for all waiting data.
     pub(crate) account: Account,
-    /// Bytes that the tree has made for the client, up to those that the socket has taken.
+    /// Bytes that the tree has produced for the client and that the socket has not accepted.
     owed: AtomicUsize,
-    /// Bytes of frames that were delivered, and not handled yet.
+    /// Bytes of frames that were delivered and are not handled yet.
     unhandled: AtomicUsize,
-    /// Whether requests of it wait until it has taken something.
+    /// Whether its requests wait until the client has read some replies.
     is_held_back: AtomicBool,
-    /// When the client last took something while more was waiting, or sent something, in
-    /// milliseconds since it was opened.
+    /// When the client last read something while more was waiting, or sent something, in milliseconds since the
+    /// connection was opened.
     moved_ms: AtomicU64,
-    /// Until when the time that its requests took is paid for, in microseconds since it was opened.
+    /// Until when the time of its requests is paid for, in microseconds since it was opened.
     paid_until_us: AtomicU64,
     opened: Instant,
     /// When it was opened, in milliseconds since 1970.
@@ -73,24 +73,24 @@ pub(crate) struct Connection {
 }
 
 struct Outgoing {
-    /// What the socket has not taken yet.
+    /// The bytes that the socket has not accepted yet.
     unsent: Unsent,
-    /// Whether anything was left the last time.
+    /// Whether bytes were left after the last write.
     is_left_over: bool,
-    /// How many bytes it has taken so far.
+    /// How many bytes the socket has accepted so far.
     taken: u64,
     life: ConnectionState,
     traffic: ConnectionTraffic,
 }
 
-/// What went through a connection since it was opened, or since the operator began anew.
+/// Traffic of a connection since it was opened or since the counters were reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionTraffic {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// The last request, by kind and by the number that the client gave it.
+    /// The last request: its kind, and the client's number for it.
     pub(crate) last: Option<(Op, i32)>,
-    /// When the last reply left, in milliseconds since 1970.
+    /// When the last reply was sent, in milliseconds since 1970.
     pub(crate) last_reply_ms: i64,
     pub(crate) last_latency: Duration,
     pub(crate) latency: Latency,
@@ -105,27 +105,27 @@ impl ConnectionTraffic {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     Open,
-    /// What is buffered is still sent, then the connection ends.
+    /// Buffered data is still sent, then the connection ends.
     Finishing,
-    /// Everything was sent, and the peer knows that nothing will follow.
+    /// Everything was sent, and the peer knows that no more will follow.
     Finished,
-    /// Ended at once, by whom or whatever.
+    /// Ended at once, for any reason.
     Cut,
 }
 
-/// What a connection's task has to wait for.
+/// The events for which a connection's task has to wait.
 pub(crate) struct Interest {
     pub(crate) life: ConnectionState,
     pub(crate) write: bool,
-    /// Whether the client takes its replies, and its requests are handled: otherwise it is not read.
+    /// Whether the client is to be read: it reads its replies, and its requests are handled.
     pub(crate) read: bool,
-    /// Whether it has so much of the memory for all that it is not read for a while.
+    /// Whether it uses so much of the budget that it is not read for a while.
     pub(crate) pause: bool,
-    /// How many bytes the socket has taken so far.
+    /// How many bytes the socket has accepted so far.
     pub(crate) taken: u64,
 }
 
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Says whether its place is kept for a client that comes back with a session.
+    /// Sets whether its place is reserved for a client that returns with a session.
     pub(crate) fn in_place(self, is_kept: bool) -> Self {
         Self { is_kept, ..self }
     }
@@ -180,12 +180,12 @@ impl Connection {
         self.lock().traffic
     }
 
-    /// Begins counting anew.
+    /// Resets the counters.
     pub(crate) fn reset_traffic(&self) {
         self.lock().traffic = ConnectionTraffic::default();
     }
 
-    /// Counts bytes that the tree has made for the client: before they go to the pipeline.
+    /// Counts bytes that the tree has produced for the client, before they enter the pipeline.
     pub(crate) fn owe(&self, output: &Output) {
         if let Output::Send(bytes) = output {
             self.owed.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -193,27 +193,26 @@ impl Connection {
         }
     }
 
-    /// Bytes have left, or will not be sent any more.
+    /// Subtracts bytes that were sent or will not be sent.
     fn settle(&self, bytes: usize) {
         let before = self.owed.fetch_sub(bytes, Ordering::Relaxed);
         self.account.subtract(bytes);
-        // Its task may have found that it is not to be read, when all that it is owed was still on its
-        // way to the disk: then nothing else would wake it.
-        // The tree thread hears from it when it has room again.
+        // The connection's task may have stopped reading while all its replies were still on their way to the disk:
+        // then nothing else would wake it. The tree thread must also learn that there is room again.
         let crossed = |mark: usize| before > mark && before - bytes <= mark;
         if crossed(self.mark()) || crossed(self.mark() / 2) {
             self.attention.notify_one();
         }
     }
 
-    /// Counts frames that go to the tree.
+    /// Counts frames that are delivered to the tree.
     pub(crate) fn deliver(&self, frames: &[Bytes]) {
         let bytes = frames.iter().map(waiting_frame).sum();
         self.unhandled.fetch_add(bytes, Ordering::Relaxed);
         self.account.add(bytes);
     }
 
-    /// The tree is about to handle a frame that was delivered.
+    /// Subtracts a delivered frame that the tree is about to handle.
     pub(crate) fn handled(&self, frame: &Bytes) {
         let bytes = waiting_frame(frame);
         let before = self.unhandled.fetch_sub(bytes, Ordering::Relaxed);
@@ -223,46 +222,46 @@ impl Connection {
         }
     }
 
-    /// From how many bytes on the client gets no more replies before it has taken some.
+    /// The number of unsent bytes above which the client gets no more replies until it has read some.
     fn mark(&self) -> usize {
         self.max_outgoing / 4
     }
 
-    /// Whether the client is to take something before more of its requests are handled.
+    /// Whether the client must read some replies before more of its requests are handled.
     pub(crate) fn is_full(&self) -> bool {
         self.owes_more_than(self.mark())
     }
 
-    /// Whether it has taken enough. Less than half of what it was held back for: each request one by
-    /// one would cost a turn each.
+    /// Whether it has read enough: less than half of the limit remains. Resuming for every single request would cost a
+    /// round each.
     pub(crate) fn has_room_again(&self) -> bool {
         !self.owes_more_than(self.mark() / 2)
     }
 
-    /// Whether the client is owed more than so much, or more than memory allows at present.
+    /// Whether the unsent bytes exceed `mark`, or the memory allowed at present.
     fn owes_more_than(&self, mark: usize) -> bool {
         let owed = self.owed.load(Ordering::Relaxed);
-        owed > mark || (owed > LITTLE && !self.account.may_grow())
+        owed > mark || (owed > SMALL_SHARE_BYTES && !self.account.may_grow())
     }
 
-    /// Notes whether requests of it wait until it has taken something.
+    /// Sets whether its requests wait until the client has read some replies.
     pub(crate) fn hold_back(&self, hold: bool) {
         self.is_held_back.store(hold, Ordering::Relaxed);
     }
 
-    /// Whether requests of it are not read or not handled before it has taken something.
+    /// Whether its requests are not read or not handled until the client has read some replies.
     pub(crate) fn is_held_back(&self) -> bool {
         self.is_held_back.load(Ordering::Relaxed) || self.is_full()
     }
 
-    /// Whether its requests took so little time lately that the next go before those of others who
+    /// Whether its requests took so little time recently that the next ones are handled before those of clients that
     /// have sent many.
     pub(crate) fn is_light(&self, now: Instant) -> bool {
         let burst = (LIGHT_BURST * LIGHT_SHARE).as_micros() as u64;
         self.paid_until_us.load(Ordering::Relaxed) <= self.age_us(now) + burst
     }
 
-    /// Its requests took so much of the tree thread's time.
+    /// Charges the tree thread's time that its requests took.
     pub(crate) fn spend(&self, now: Instant, time: Duration) {
         let paid = self.paid_until_us.load(Ordering::Relaxed).max(self.age_us(now));
         let time = (time * LIGHT_SHARE).as_micros() as u64;
@@ -273,27 +272,26 @@ impl Connection {
         now.saturating_duration_since(self.opened).as_micros() as u64
     }
 
-    /// The client has taken or sent something.
+    /// Records that the client has read or sent something.
     pub(crate) fn moved(&self) {
         let now = self.opened.elapsed().as_millis() as u64;
         self.moved_ms.store(now, Ordering::Relaxed);
     }
 
-    /// For how long the client has neither taken nor sent anything.
+    /// How long the client has neither read nor sent anything.
     pub(crate) fn stuck_for(&self) -> Duration {
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         self.opened.elapsed().saturating_sub(moved)
     }
 
-    /// How many bytes it has of the memory for all because of its client: what waits for the disk is
-    /// not counted.
+    /// The bytes of the budget that it uses because of its client: data that waits for the disk is not included.
     pub(crate) fn burden(&self) -> usize {
         let in_pipeline =
             self.owed.load(Ordering::Relaxed).saturating_sub(self.lock().unsent.len());
         self.account.bytes().saturating_sub(in_pipeline)
     }
 
-    /// Takes an output in, so long after what it answers; [`Connection::flush`] sends it.
+    /// Accepts an output, with the time since its request; [`Connection::flush`] sends it.
     pub(crate) fn push(&self, output: Output, took: Duration) {
         let mut outgoing = self.lock();
         match output {
@@ -310,7 +308,7 @@ impl Connection {
         }
     }
 
-    /// Sends plain bytes, then ends the connection: for peers that are no ZooKeeper clients.
+    /// Sends plain bytes and then ends the connection: for peers that are not ZooKeeper clients.
     pub(crate) fn push_last(&self, bytes: Bytes) {
         let output = Output::Send(bytes);
         self.owe(&output);
@@ -318,8 +316,7 @@ impl Connection {
         self.lock().life = ConnectionState::Finishing;
     }
 
-    /// Writes as much as the socket takes without waiting. A client for which too much is left
-    /// over is dropped.
+    /// Writes as much as the socket accepts without waiting. A client for which too much is left is disconnected.
     pub(crate) fn flush(&self) {
         let mut outgoing = self.lock();
         if let Err(e) = self.write(&mut outgoing) {
@@ -331,7 +328,7 @@ impl Connection {
         if left > self.max_outgoing {
             let allowed = self.max_outgoing;
             let what = format_args!(
-                "dropped a slow client: {left} bytes wait for it, {allowed} are allowed"
+                "dropped a slow client: {left} bytes wait for it, and {allowed} are allowed"
             );
             self.log_limiter.warn("slow client", Some(self.peer), &what);
             self.end(&mut outgoing);
@@ -363,7 +360,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection now; what was not sent is lost.
+    /// Ends the connection now; unsent data is lost.
     pub(crate) fn cut(&self) {
         self.end(&mut self.lock());
     }
@@ -375,9 +372,9 @@ impl Connection {
         self.attention.notify_one();
     }
 
-    /// What its task has to wait for now. Any change after this call is followed by
-    /// [`Connection::attention`], which remembers one that came before it was waited for; but the end
-    /// of a pause is not.
+    /// The events for which its task has to wait now. Every change after this call is followed by
+    /// [`Connection::attention`], which also remembers a notification that came before the wait; the end of a pause is
+    /// not notified.
     pub(crate) fn wants(&self) -> Interest {
         let outgoing = self.lock();
         let is_answered = self.owed.load(Ordering::Relaxed) <= self.mark();
@@ -396,7 +393,7 @@ impl Connection {
         self.attention.notified().await;
     }
 
-    /// Waits until [`Connection::flush`] may get on.
+    /// Waits until [`Connection::flush`] may send more.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.outlet.writable().await
     }
@@ -414,7 +411,7 @@ impl Connection {
     }
 }
 
-/// What a frame takes while it waits to be handled.
+/// The memory of a frame that waits to be handled.
 fn waiting_frame(frame: &Bytes) -> usize {
     frame.len() + FRAME_OVERHEAD
 }

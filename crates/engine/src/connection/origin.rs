@@ -1,4 +1,4 @@
-//! Where connections come from, as far as limits go: what one origin takes, it takes from itself.
+//! The origins of connections: the limits of one origin do not affect others.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::files;
 use crate::sockets::stream::Peer;
 
-/// Whom a connection is charged to.
+/// The origin to which a connection is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
     /// A host: an IPv4 address, or a /64 network of IPv6.
@@ -23,7 +23,7 @@ impl Origin {
         }
     }
 
-    /// Whether it is root or the user of this process, who can end the engine anyway.
+    /// Whether it is root or the user of this process, which can end the engine anyway.
     pub(crate) fn is_owner(self) -> bool {
         match self {
             Self::Address(_) => false,
@@ -31,7 +31,7 @@ impl Origin {
         }
     }
 
-    /// What limits for one of its kind are called after.
+    /// The name of its kind in messages about limits.
     pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::Address(_) => "address",
@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What counts as one address: with IPv6, whoever has one has all 2⁶⁴ of its network.
+/// The addresses that count as one: a host with one IPv6 address can use all 2⁶⁴ of its network.
 fn one_host(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

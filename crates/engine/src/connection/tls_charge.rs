@@ -1,7 +1,7 @@
-//! What connections with TLS take of the budget, and how much of that one origin may have.
+//! The memory of TLS connections in the budget, and the share of one origin.
 //!
-//! Before its handshake is done, a connection is charged for what it has really sent: a client that sends
-//! five bytes takes no more than those keep. Afterwards, it is charged for all that it may hold.
+//! Before its handshake is complete, a connection is charged for the data that it has really sent: a client that sends
+//! five bytes is charged no more than these hold. Afterwards, it is charged for all that it may hold.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,31 +10,31 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connection::budget::Budget;
 
-/// What a connection with TLS may hold beside what is counted for each, in bytes: its state, a record that
-/// has come in part (18 KiB), what another held (16 KiB), and what is encrypted and not sent (32 KiB).
+/// The memory that a TLS connection may hold beyond that of a plain one, in bytes: its state, an incomplete record (18
+/// KiB), a decrypted record (16 KiB), and encrypted data that is not sent yet (32 KiB).
 pub(crate) const TLS_BYTES: usize = 72 * 1024;
 
-/// What a handshake holds beside what the client has sent, in bytes: its state, the smallest buffer to read
-/// into (4 KiB), and the engine's certificate.
+/// The memory of a handshake besides the client's data, in bytes: its state, the smallest read buffer (4 KiB), and the
+/// engine's certificate.
 pub(crate) const HANDSHAKE_BYTES: u32 = 8 * 1024;
 
-/// The longest message of a handshake, in bytes.
+/// The longest handshake message, in bytes.
 const LONGEST_MESSAGE: usize = 64 * 1024;
 
-/// What the connections with TLS of one origin have, and may have.
+/// The memory that the TLS connections of one origin use and may use.
 #[derive(Debug)]
 pub(crate) struct TlsShare {
     held: AtomicUsize,
     /// Three quarters of the memory of TLS.
     max: usize,
-    /// The bytes that handshakes under way may still take: a quarter of the memory of TLS.
+    /// The bytes that unfinished handshakes may still use: a quarter of the memory of TLS.
     unfinished: Arc<Semaphore>,
-    /// Whose handshake goes on. Origins take turns, however many handshakes each has.
+    /// Held by the handshake that proceeds. Origins take turns, however many handshakes each has.
     turn: Arc<Semaphore>,
 }
 
 impl TlsShare {
-    /// A share of what all connections with TLS may hold, in bytes.
+    /// A share of the memory that all TLS connections may hold, in bytes.
     pub(crate) fn of(all: usize) -> Self {
         let least = HANDSHAKE_BYTES as usize + LONGEST_MESSAGE;
         let unfinished = (all / 4).clamp(least, Semaphore::MAX_PERMITS);
@@ -51,30 +51,30 @@ impl TlsShare {
     }
 }
 
-/// Why a connection with TLS gets no memory.
+/// Why a TLS connection gets no memory.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoRoom {
-    #[error("connections with TLS have taken half of the memory for all that waits")]
+    #[error("TLS connections use half of the memory budget")]
     All,
-    #[error("connections with TLS from one address have taken three quarters of the memory of TLS")]
+    #[error("TLS connections from one address use three quarters of the memory of TLS")]
     Origin,
-    #[error("handshakes from one address have taken a quarter of the memory of TLS")]
+    #[error("handshakes from one address use a quarter of the memory of TLS")]
     Handshakes,
 }
 
-/// A connection with TLS on the budget, and on the share of its origin; taken off on drop.
+/// Charges a TLS connection to the budget and to the share of its origin; released on drop.
 #[derive(Debug)]
 pub(crate) struct TlsCharge {
     budget: Arc<Budget>,
     share: Arc<TlsShare>,
     bytes: AtomicUsize,
-    /// Until the handshake is done.
+    /// Present until the handshake is complete.
     unfinished: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl TlsCharge {
-    /// Begins a handshake. Waits while others of its origin have taken what they may have together: what
-    /// the client has sent stays with the operating system meanwhile. Cancel-safe.
+    /// Begins a handshake. Waits while other handshakes of its origin use all that they may use together; the client's
+    /// data stays in the operating system until then. Cancel-safe.
     pub(crate) async fn begin(
         budget: &Arc<Budget>,
         share: &Arc<TlsShare>,
@@ -90,7 +90,7 @@ impl TlsCharge {
         Ok(Arc::new(charge))
     }
 
-    /// The handshake has read so much more.
+    /// Charges further bytes that the handshake has read.
     pub(crate) fn grow(&self, bytes: usize) -> Result<(), NoRoom> {
         let count = u32::try_from(bytes).map_err(|_| NoRoom::Handshakes)?;
         let more = self.share.unfinished.clone().try_acquire_many_owned(count);
@@ -102,7 +102,7 @@ impl TlsCharge {
         self.add(bytes)
     }
 
-    /// The handshake is done.
+    /// Records that the handshake is complete.
     pub(crate) fn finish(&self) -> Result<(), NoRoom> {
         self.unfinished.lock().unwrap_or_else(PoisonError::into_inner).take();
         let bytes = self.bytes.load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl TlsCharge {
         self.add(TLS_BYTES.saturating_sub(bytes))
     }
 
-    /// What is refused is charged as well, until the connection ends.
+    /// A refused amount is charged as well, until the connection ends.
     fn add(&self, bytes: usize) -> Result<(), NoRoom> {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let held = self.share.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -153,7 +153,7 @@ mod tests {
         Arc::new(TlsShare::of(ALL))
     }
 
-    /// Begins without having to wait.
+    /// Begins without waiting.
     fn begin(budget: &Arc<Budget>, share: &Arc<TlsShare>) -> Result<Arc<TlsCharge>, NoRoom> {
         let begin = pin!(TlsCharge::begin(budget, share));
         match begin.poll(&mut Context::from_waker(Waker::noop())) {
@@ -167,8 +167,8 @@ mod tests {
         charge.finish().map(|()| charge)
     }
 
-    /// Each was charged with all that it might hold when its first byte had come, and one address could
-    /// take everything. Seen to fail with either.
+    /// Symptom: each connection was charged for all that it might hold when its first byte arrived, and one address
+    /// could use everything. Seen to fail with either.
     #[test]
     fn n42_handshakes_take_what_they_hold_and_leave_others_theirs() {
         let (budget, one, other) = (budget(), share(), share());
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(fair.grow(LONGEST_MESSAGE), Ok(()));
 
         drop(charges);
-        assert!(begin(&budget, &one).is_ok(), "those that waited go on");
+        assert!(begin(&budget, &one).is_ok(), "the waiting ones continue");
         drop(fair);
         assert_eq!(budget.tls(), 0);
     }

@@ -1,19 +1,19 @@
-//! Bytes that a socket has not taken yet.
+//! Bytes that a socket has not accepted yet.
 
 use std::collections::VecDeque;
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A piece that grew beyond this for a large reply is given back once no more than this is left.
+/// A piece that grew beyond this for a large reply is shrunk once no more than this is left.
 const KEPT_BUFFER: usize = 8 * 1024;
-/// How long a piece may become by adding to it. Longer ones come as they are.
+/// The length up to which bytes are appended to a piece. Longer data becomes a piece of its own.
 const PIECE: usize = 64 * 1024;
 
-/// In pieces, each of which gives its memory back when it has been sent.
+/// In pieces, each of which frees its memory when it has been sent.
 #[derive(Default)]
 pub(crate) struct Unsent {
-    /// Only the last may be empty, if it is the only one.
+    /// Only the last piece may be empty, if it is the only one.
     pieces: VecDeque<BytesMut>,
     len: usize,
 }
@@ -30,14 +30,14 @@ impl Unsent {
     pub(crate) fn push(&mut self, bytes: Bytes) {
         self.len += bytes.len();
         match self.pieces.back_mut() {
-            // A long one goes as it is: copied, it would take as much room again.
+            // A long one is kept as it is: a copy would need the same memory again.
             Some(last) if last.is_empty() && bytes.len() > KEPT_BUFFER => *last = bytes.into(),
             Some(last) if last.len() + bytes.len() <= PIECE => last.extend_from_slice(&bytes),
             _ => self.pieces.push_back(bytes.into()),
         }
     }
 
-    /// Hands out the bytes in their order, as long as they are taken; how many were.
+    /// Passes the bytes in order to `send` while they are accepted; returns how many were.
     pub(crate) fn send(
         &mut self,
         mut take: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -64,9 +64,9 @@ impl Unsent {
     }
 }
 
-/// Gives up the room of a large reply of which little or nothing is left to send.
+/// Frees the memory of a large reply of which little or nothing is left to send.
 fn give_room_back(piece: &mut BytesMut) {
-    // Not by its capacity, which does not count the room of what has been sent.
+    // Not by its capacity, which does not include the space of the bytes that were sent.
     if piece.len() <= KEPT_BUFFER && piece.try_reclaim(KEPT_BUFFER + 1) {
         *piece = BytesMut::from(&piece[..]);
     }
@@ -76,8 +76,8 @@ fn give_room_back(piece: &mut BytesMut) {
 mod tests {
     use super::*;
 
-    /// A client that took all but the last byte of a long reply kept the room of all of it, and one
-    /// byte was counted. Seen to fail with a look at the capacity.
+    /// Symptom: a client that read all but the last byte of a long reply kept the memory of all of it, and one byte was
+    /// counted. Seen to fail with a check of the capacity.
     #[test]
     fn the_room_of_a_long_reply_goes_when_little_of_it_is_left() {
         for left in [0, 1, KEPT_BUFFER] {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(unsent.len(), expected.len());
         let mut room = 0;
         while !unsent.is_empty() {
-            // A thousand bytes at a time, and a full socket after each.
+            // A thousand bytes at a time, and then a full socket.
             room += 1_000;
             let count = unsent.send(|bytes| match room {
                 0 => Err(io::ErrorKind::WouldBlock.into()),

@@ -1,4 +1,4 @@
-//! Checks a data directory: what is in it, and whether an engine would start with it.
+//! Checks a data directory: its content, and whether an engine would start with it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::clock::{self, SystemEntropy};
 use crate::error::StartError;
 use crate::storage::{DATABASE, Storage, StorageError};
 
-/// What [`check`] has found in a data directory that an engine would start with.
+/// The contents of a data directory with which an engine would start, as found by [`check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -18,32 +18,31 @@ pub struct Report {
     pub path: PathBuf,
     /// The length of the database file, in bytes.
     pub file_bytes: u64,
-    /// Whether the last engine ended without an orderly end. The next start drops a commit that
-    /// was under way; what was acknowledged is there.
+    /// Whether the last engine ended without an orderly stop. The next start drops an incomplete commit; every
+    /// acknowledged write is there.
     pub after_crash: bool,
-    /// Whether the list of free pages is wrong; the next start makes it anew. No data is concerned.
+    /// Whether the list of free pages is wrong; the next start rebuilds it. No data is affected.
     pub free_pages_wrong: bool,
-    /// How many nodes, `/` and the nodes below `/zookeeper` included.
+    /// The number of nodes, including `/` and those below `/zookeeper`.
     pub nodes: usize,
     /// How many of them belong to a session.
     pub ephemerals: usize,
-    /// How many sessions.
+    /// The number of sessions.
     pub sessions: usize,
     /// The last transaction.
     pub last_zxid: Zxid,
-    /// Lengths of all paths and data, in bytes.
+    /// The total length of all paths and data, in bytes.
     pub data_bytes: usize,
 }
 
-/// Checks a data directory: every page of the file, every record, and whether they fit together.
-/// Writes nothing, so the directory may be on a medium that cannot be written. No engine may be using
-/// it.
+/// Checks a data directory: every page of the file, every record, and their consistency. Writes nothing, so the
+/// directory may be on a read-only medium. No engine may be using it.
 ///
-/// Reads all of it and takes as much memory as an engine with it would.
+/// Reads all of the data and uses as much memory as an engine with it would.
 ///
 /// # Errors
-/// What an engine would refuse to start with: the error names the file and the choices. And
-/// [`StorageError::NoData`] if there is no data of an engine, which one would start empty on.
+/// Every error with which an engine would refuse to start: it names the file and the options. Also
+/// [`StorageError::NoData`] if the directory contains no data of an engine; an engine would start empty there.
 pub fn check(dir: impl AsRef<Path>) -> Result<Report, StartError> {
     let path = dir.as_ref();
     let (storage, repairs) =
@@ -88,11 +87,11 @@ pub(crate) fn restore(
     Ok(server)
 }
 
-/// Several lines, for people.
+/// Formats several lines for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
-        writeln!(f, "{path}: whole, {} bytes on disk", self.file_bytes)?;
+        writeln!(f, "{path}: intact, {} bytes on disk", self.file_bytes)?;
         writeln!(f, "  {} nodes, {} of them ephemeral", self.nodes, self.ephemerals)?;
         writeln!(f, "  {} bytes of paths and data", self.data_bytes)?;
         writeln!(f, "  {} sessions", self.sessions)?;
@@ -101,12 +100,12 @@ impl fmt::Display for Report {
         if self.after_crash {
             write!(
                 f,
-                "\n  the last engine had no orderly end: the next start drops what it was writing \
-                 when it ended, and keeps all that it had acknowledged"
+                "\n  the last engine did not stop in order: the next start drops the incomplete \
+                 commit, if any, and keeps every acknowledged write"
             )?;
         }
         if self.free_pages_wrong {
-            write!(f, "\n  the list of free pages is wrong: the next start makes it anew")?;
+            write!(f, "\n  the list of free pages is wrong: the next start rebuilds it")?;
         }
         Ok(())
     }

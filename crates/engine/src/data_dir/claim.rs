@@ -1,10 +1,9 @@
-//! Whether the data directory is still this engine's, and has its files.
+//! Checks whether the data directory still belongs to this engine and contains its files.
 //!
-//! The lock on `LOCK` keeps other engines out of the directory for as long as its name leads to the
-//! same file. When somebody removes the directory, or moves another one to its place, a second
-//! engine starts there and grants what this one has granted already. And when somebody removes a
-//! file of the data, this engine goes on writing to what nobody will ever read. So it looks, once a
-//! second, and stops.
+//! The lock on `LOCK` keeps other engines out of the directory while its name leads to the same file. If the directory
+//! is removed, or another one is moved to its place, a second engine can start there and grant locks that this one has
+//! already granted. And if a data file is removed, this engine continues to write to a file that is lost. So it checks
+//! once a second, and stops.
 
 use std::collections::BTreeSet;
 use std::fs::read_dir;
@@ -20,26 +19,26 @@ use crate::storage::{LOCK, is_data};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The directory's lock file and the files of the data, as they were when the engine took it.
+/// The directory's lock file and data files as they were when the engine claimed the directory.
 pub(crate) struct Claim {
     directory: PathBuf,
     lock: (u64, u64),
-    /// By their inodes. None is made while the engine runs.
+    /// By their inodes. No data file is created while the engine runs.
     data: BTreeSet<u64>,
 }
 
 impl Claim {
-    /// To be called while the lock is held and all files are there; `None` if the lock is gone
-    /// already, or does not tell.
+    /// To be called while the lock is held and all files exist; `None` if the lock file is already gone or cannot be
+    /// examined.
     pub(crate) fn on(directory: &Path) -> Option<Self> {
         let lock = identity(directory).ok()?;
-        // A directory that cannot be listed is watched by its lock alone.
+        // If the directory cannot be listed, only its lock is watched.
         let data = data_files(directory).unwrap_or_default();
         Some(Self { directory: directory.to_owned(), lock, data })
     }
 
-    /// Any other trouble than a missing or another file is no reason to stop: it passes, or commits
-    /// meet it too.
+    /// Any problem other than a missing or a different file is no reason to stop: it passes, or commits encounter it
+    /// too.
     fn is_displaced(&self) -> bool {
         match identity(&self.directory) {
             Ok(found) => found != self.lock,
@@ -51,7 +50,7 @@ impl Claim {
         data_files(&self.directory).is_ok_and(|found| !self.data.is_subset(&found))
     }
 
-    /// Returns when it is lost, with the reason.
+    /// Returns when the claim is lost, with the reason.
     pub(crate) async fn watch(self) -> EngineError {
         let mut lacked_data = false;
         let path = self.directory.clone();
@@ -60,7 +59,7 @@ impl Claim {
                 return EngineError::Displaced { path };
             }
 
-            // Twice in a row: a file that is just getting another name may be in no listing.
+            // Twice in a row: a file that is being renamed may be absent from a listing.
             let lacks_data = self.lacks_data();
             if lacks_data && lacked_data {
                 return EngineError::DataRemoved { path };

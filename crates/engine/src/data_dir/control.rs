@@ -1,8 +1,7 @@
-//! A backup that another process asks for: `backup` of the command, beside a running `serve`.
+//! Backups that another process requests: the command `backup` while `serve` runs.
 //!
-//! The engine listens on the socket `CONTROL` in its data directory, which only its own user can
-//! reach. A line with an absolute path asks for a backup there; a line that begins with `ok` or
-//! `error` answers.
+//! The engine listens on the socket `CONTROL` in its data directory, which only its own user can reach. A line with an
+//! absolute path requests a backup there; the answer is a line that begins with `ok` or `error`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,21 +23,20 @@ use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 use crate::storage::{CONTROL, IoResultExt, Snapshots, Storage, StorageError, open_directory};
 use crate::thread;
 
-/// The longest line, in bytes: a path, as long as the operating system takes one, and its end.
+/// The longest line, in bytes: a path of the longest length that the operating system accepts, and its end.
 const MAX_LINE: u64 = 4_200;
-/// The longest answer, in bytes: an error with a path or two.
-const LONGEST_ANSWER: u64 = 64 * 1024;
-/// How long a question may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest answer, in bytes: an error with one or two paths.
+const MAX_ANSWER: u64 = 64 * 1024;
+/// How long a request may take to arrive.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Listens in a data directory. Without it the engine works all the same.
+/// Listens in a data directory. If this fails, the engine still works.
 pub(crate) fn listen(data_dir: &Path) -> Option<(UnixListener, SocketFile)> {
     let opened = listen_at(&data_dir.join(CONTROL), PRIVATE, BACKLOG);
-    opened.inspect_err(|e| tracing::warn!("no other process can ask for a backup: {e}")).ok()
+    opened.inspect_err(|e| tracing::warn!("other processes cannot request a backup: {e}")).ok()
 }
 
-/// Answers for as long as the runtime lives, one at a time: a second backup would only slow down
-/// the first.
+/// Answers requests while the runtime runs, one at a time: a second backup would only slow down the first.
 pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -50,7 +48,7 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
         let (read, mut write) = stream.into_split();
         let mut line = Vec::new();
         let mut limited = tokio::io::BufReader::new(read.take(MAX_LINE));
-        match timeout(PATIENCE, limited.read_until(b'\n', &mut line)).await {
+        match timeout(REQUEST_TIMEOUT, limited.read_until(b'\n', &mut line)).await {
             Ok(Ok(count)) if count > 0 => {}
             _ => continue,
         }
@@ -60,22 +58,22 @@ pub(crate) async fn serve(listener: UnixListener, snapshots: Snapshots) {
                 Ok(records) => format!("ok {records}\n"),
                 Err(e) => format!("error {e}\n"),
             },
-            (true, None) => "error ask with a line that is an absolute path\n".to_owned(),
-            (false, _) => "error the engine belongs to another user\n".to_owned(),
+            (true, None) => "error send a line with an absolute path\n".to_owned(),
+            (false, _) => "error the engine runs as another user\n".to_owned(),
         };
-        // Whoever asked may be gone; the backup is there.
+        // The client may be gone; the backup exists in any case.
         let _ = write.write_all(answer.as_bytes()).await;
     }
 }
 
-/// Where a copy is asked for. A relative path means one place to who asks and another to the engine.
+/// The path at which a copy is requested. A relative path would mean different places to the client and the engine.
 fn target_of(mut line: Vec<u8>) -> Option<PathBuf> {
     let is_whole = line.pop() == Some(b'\n');
     let target = PathBuf::from(OsString::from_vec(line));
     (is_whole && target.is_absolute()).then_some(target)
 }
 
-/// Whether the other end is this user or root: a copy is written with the engine's permissions.
+/// Whether the client is this user or root: a copy is written with the engine's permissions.
 fn is_owner(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| files::is_owner(peer.uid()))
 }
@@ -86,7 +84,7 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
     let (sender, copied) = oneshot::channel();
     let snapshots = snapshots.clone();
     thread::spawn("lockkeeper-backup", move || {
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = sender.send(snapshots.copy_to(&target));
     })
     .map_err(StartError::no_thread)?;
@@ -94,13 +92,11 @@ pub(crate) async fn copy(snapshots: &Snapshots, target: PathBuf) -> Result<u64, 
     Ok(copied?)
 }
 
-/// Copies a data directory into a new one, whether an engine runs on it, here or in another
-/// process, or none does. As [`Engine::backup`](crate::Engine::backup) otherwise; blocks until the
-/// copy is there.
+/// Copies a data directory into a new one, whether an engine runs on it, here or in another process, or not. Otherwise
+/// like [`Engine::backup`](crate::Engine::backup); blocks until the copy is complete.
 ///
 /// # Errors
-/// If there is something at `target`, if one of the two cannot be read or written, or if an engine
-/// is in use that does not answer.
+/// `target` exists, one of the directories cannot be read or written, or the directory's engine does not answer.
 pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Backup, BackupError> {
     let (data_dir, target) = (data_dir.as_ref(), target.as_ref());
     let path = std::path::absolute(target).at(target)?;
@@ -109,11 +105,11 @@ pub fn backup(data_dir: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Ba
     if path.as_os_str().as_bytes().contains(&b'\n') {
         return Err(BackupError::Refused("a backup's path cannot have a line break".to_owned()));
     }
-    // Another user's would answer what that user likes.
+    // The engine of another user could give any answer.
     open_directory(data_dir)?;
     let records = match BlockingStream::connect(data_dir.join(CONTROL)) {
         Ok(stream) => ask(stream, &path)?,
-        // Nobody listens: either there is no engine, or opening tells which process it is.
+        // Either no engine runs, or opening the directory reports which process uses it.
         Err(_) => copy_unused(data_dir, &path)?,
     };
     Ok(Backup { path, records })
@@ -124,7 +120,7 @@ fn ask(mut stream: BlockingStream, target: &Path) -> Result<u64, BackupError> {
     let line = [target.as_os_str().as_bytes(), b"\n"].concat();
     stream.write_all(&line).map_err(no_answer)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut answer).map_err(no_answer)?;
+    BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut answer).map_err(no_answer)?;
     let answer = answer.trim_end();
     if let Some(records) = answer.strip_prefix("ok ").and_then(|count| count.parse().ok()) {
         return Ok(records);

@@ -1,7 +1,7 @@
-//! The room on the disk, and what may grow while there is little.
+//! The free space on the disk, and the limits on growth while it is low.
 //!
-//! After a full disk the engine ends, and every client loses it. So it stops growing before, and what
-//! needs next to nothing goes on: reads, sessions, deletes, the release of locks.
+//! On a full disk the engine would end, and every client would lose it. So growth stops earlier, and operations that
+//! need almost no space continue: reads, sessions, deletes, the release of locks.
 
 use std::fs::metadata;
 use std::os::unix::fs::MetadataExt;
@@ -16,53 +16,52 @@ use tokio::time::sleep;
 
 use crate::storage::DATABASE;
 
-/// The reserve where none is set, in bytes: what the logs may take before they are in the database
-/// (twice 64 MiB), and as much for the database.
+/// The default reserve, in bytes: the space that the logs may use before their content is in the database (twice 64
+/// MiB), and as much for the database.
 const RESERVE: u64 = 256 * 1024 * 1024;
-/// Of a small file system, one part in so many instead.
+/// On a small file system, one part in this many instead.
 const SMALL: u64 = 4;
 
-/// What a node takes in the database beside its path and its data, about, in bytes, and how many times
-/// as much as all of that the database may need: pages that are partly filled, and copies of those that
-/// a checkpoint changes.
+/// The approximate size of a node in the database besides its path and its data, in bytes; and the factor by which the
+/// database may exceed all of that: pages that are partly filled, and copies of the pages that a checkpoint changes.
 const RECORD: usize = 100;
 const SPARE: u64 = 3;
 
-/// How often the room is looked at: while there is plenty of it, while there is not, and while it gets
-/// less besides.
+/// The interval between checks: while there is plenty of space, while there is not, and while little space shrinks
+/// further.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHORT_INTERVAL: Duration = Duration::from_millis(100);
 const SHRINKING_INTERVAL: Duration = Duration::from_millis(10);
-/// How many times the reserve is plenty.
+/// This many times the reserve is plenty.
 const PLENTY: u64 = 8;
 
-/// How much room there is on the disk, for all threads to read.
+/// The free space on the disk, readable by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct DiskRoom {
     free: AtomicU64,
     reserve: AtomicU64,
-    /// Whether there is too little for locks, too.
+    /// Whether there is too little even for locks.
     is_full: AtomicBool,
 }
 
 impl DiskRoom {
-    /// Bytes that the engine's user can still write; 0 if nobody has looked.
+    /// The bytes that the engine's user can still write; 0 before the first check.
     pub(crate) fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Below how many bytes the data does not grow any more.
+    /// The number of free bytes below which the data no longer grows.
     pub(crate) fn reserve(&self) -> u64 {
         self.reserve.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing may grow, locks included.
+    /// Whether all growth is stopped, that of locks included.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 }
 
-/// What looks at the file system of a data directory.
+/// Monitors the file system of a data directory.
 pub(crate) struct DiskGauge {
     directory: PathBuf,
     room: Arc<DiskRoom>,
@@ -71,7 +70,7 @@ pub(crate) struct DiskGauge {
 }
 
 impl DiskGauge {
-    /// Looks for the first time; `None` if the system does not tell, or nothing is to be kept free.
+    /// Checks for the first time; `None` if the system does not report the space, or no reserve is kept.
     pub(crate) fn of(directory: &Path, reserve: Option<u64>, room: Arc<DiskRoom>) -> Option<Self> {
         let (free, whole) = measure(directory)?;
         let reserve = reserve.unwrap_or(RESERVE.min(whole / SMALL));
@@ -81,7 +80,7 @@ impl DiskGauge {
         (reserve > 0).then_some(Self { directory, room, reserve, growth: Growth::All })
     }
 
-    /// Tells whenever something else may grow; `stats` says what there is.
+    /// Passes on the allowed growth whenever it changes; `stats` returns the state of the tree.
     pub(crate) async fn watch(mut self, stats: impl Fn() -> Stats, tell: impl Fn(Growth)) {
         loop {
             let before = self.room.free();
@@ -103,7 +102,7 @@ impl DiskGauge {
         }
     }
 
-    /// How long until the next look, when `before` bytes were free at the look before this one.
+    /// The time until the next check; `before` bytes were free at the check before the last one.
     fn interval(&self, before: u64) -> Duration {
         let free = self.room.free();
         match free > self.reserve.saturating_mul(PLENTY) {
@@ -116,29 +115,31 @@ impl DiskGauge {
     fn log(&self, growth: Growth, free: u64) {
         let (directory, reserve) = (self.directory.display(), self.reserve);
         match growth {
-            Growth::All => tracing::info!(free, reserve, "the disk of {directory} has room again"),
+            Growth::All => {
+                tracing::info!(free, reserve, "the disk of {directory} has enough free space again")
+            }
             Growth::Locks => tracing::warn!(
                 free,
                 reserve,
-                "the disk of {directory} is nearly full: nothing but small ephemeral nodes \
-                 and containers is created until there is more room"
+                "the disk of {directory} is nearly full: only small ephemeral nodes and \
+                 containers are created until there is more space"
             ),
             Growth::Nothing => tracing::error!(
                 free,
                 reserve,
-                "the disk of {directory} is all but full: nothing is created until there is more \
-                 room; reads, sessions and deletes go on"
+                "the disk of {directory} is almost completely full: no nodes are created until there is \
+                 more space; reads, sessions and deletes continue"
             ),
         }
     }
 }
 
-/// What may grow with so much room left on the disk, and in the database's own file. A little more is
-/// needed to go back than to stop, so that the log does not tell of each byte.
+/// The growth allowed with this much space left on the disk and in the database's own file. Resuming needs slightly
+/// more space than stopping, so that single bytes do not fill the log.
 ///
-/// What the database is thought to have for itself is a guess: long access control lists take more of it
-/// than is known here, and a backup keeps all of it. And none of it is room for the logs. So it counts as
-/// a part of the reserve only, and without some real room nothing grows.
+/// The free space within the database's file is an estimate: long access control lists take more than is counted here,
+/// and a backup keeps all of it. And the logs cannot use it. So only a part of it counts towards the reserve, and some
+/// space on the disk is always required.
 fn next(now: Growth, free: u64, own: u64, reserve: u64) -> Growth {
     let margin = reserve / 8;
     let least = reserve / 4 + if now == Growth::Nothing { margin } else { 0 };
@@ -159,18 +160,18 @@ fn next(now: Growth, free: u64, own: u64, reserve: u64) -> Growth {
     }
 }
 
-/// How much of the database's file will be used again before it grows, in bytes: pages that had what is
-/// deleted. The file gets no shorter when the data does.
+/// How much of the database's file will be reused before the file grows, in bytes: pages of deleted data. The file does
+/// not shrink with the data.
 fn spare(database: u64, data: u64) -> u64 {
     database.saturating_sub(SPARE * data)
 }
 
-/// What the database takes on the disk, in bytes.
+/// The size of the database on the disk, in bytes.
 fn taken(directory: &Path) -> u64 {
     metadata(directory.join(DATABASE)).map_or(0, |meta| meta.blocks() * 512)
 }
 
-/// Bytes free for this user, and in all.
+/// The bytes free for this user, and the size of the file system.
 fn measure(directory: &Path) -> Option<(u64, u64)> {
     let found = statvfs(directory).ok()?;
     Some((
@@ -203,8 +204,12 @@ mod tests {
     fn room_of_the_databases_own_does_not_stand_for_that_on_the_disk() {
         use Growth::{All, Locks, Nothing};
         let of = |now, free, own| next(now, free, own, 80);
-        assert_eq!(of(Nothing, 40, 60), All, "the engine has filled the disk, and was emptied");
-        assert_eq!(of(All, 19, 1_000_000), Nothing, "logs need some");
+        assert_eq!(
+            of(Nothing, 40, 60),
+            All,
+            "the engine had filled the disk, and its data was deleted"
+        );
+        assert_eq!(of(All, 19, 1_000_000), Nothing, "logs need some space");
         assert_eq!(of(Nothing, 29, 1_000_000), Nothing);
         assert_eq!(of(Nothing, 30, 1_000_000), All);
         assert_eq!(of(All, 20, 1_000_000), All);
@@ -214,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_deleted_makes_room_although_no_file_gets_shorter() {
         assert_eq!(spare(100, 20), 40);
-        assert_eq!(spare(100, 50), 0, "the database needs what it has");
+        assert_eq!(spare(100, 50), 0, "the database uses all of its file");
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! The file beside a data directory that outlives the directory: the floor.
+//! The floor: a file next to a data directory that outlives the directory.
 //!
-//! A directory that is replaced or removed forgets what its engine has granted, and an engine that
-//! keeps everything in memory forgets it at each end. So the file `<directory>.floor` keeps two
-//! things: a number that no transaction of that place has gone beyond, and the longest session
-//! timeout that was granted there. It is written before anything leaves the engine that it does not
-//! cover. It is beside the directory, and not in it, so that it is there when the directory is not;
-//! and not in a user's home, as a restore and the engine may run as different users.
+//! A directory that is replaced or removed loses what its engine has granted, and an engine that keeps everything in
+//! memory loses it at each end. So the file `<directory>.floor` keeps two values: an upper bound of the transactions
+//! made at that place, and the longest session timeout granted there. It is written before the engine sends anything
+//! that exceeds these values. It is next to the directory, not in it, so that it exists when the directory does not;
+//! and it is not in a user's home, because a restore and the engine may run as different users.
 //!
-//! It has two lines of the same length, which are written in turn. Each says everything twice, so that
-//! a line that was written in part is not taken for a whole one; the other is whole then.
+//! It has two lines of the same length, which are written in turn. Each contains everything twice, so that a partly
+//! written line is not taken for a complete one; the other line is complete then.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,45 +21,45 @@ use lockkeeper_wire::Zxid;
 use crate::files::{Access, Directory, real_way};
 use crate::storage::{IoResultExt, LockedFile, StorageError, make_directory};
 
-/// The length of a line, with its end.
+/// The length of a line, including its end.
 const LINE: usize = 160;
 
-/// How much of the file is read, in bytes: more than the two lines that it has.
+/// How much of the file is read, in bytes: more than its two lines.
 const LONGEST: u64 = 4096;
 
 /// How many transactions an engine in memory may make before it writes again.
 const AHEAD: i64 = 1 << 20;
 
-/// What a floor says.
+/// The content of a floor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FloorRecord {
     /// No transaction had a higher number.
     pub(crate) zxid: Zxid,
-    /// No session had a longer timeout, of those that may be alive.
+    /// No session that may be alive had a longer timeout.
     pub(crate) longest_timeout: Duration,
 }
 
-/// The floor of one directory; it belongs to this process until the value is dropped.
+/// The floor of one directory; this process owns it until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Floor {
     path: PathBuf,
-    /// Where it is.
+    /// The directory that contains the file.
     above: Directory,
     file: LockedFile,
     record: Option<FloorRecord>,
     writes: u64,
-    /// After an error nobody knows what the disk has.
+    /// After an error the content of the disk is unknown.
     failed: bool,
 }
 
 impl Floor {
-    /// Takes the floor of a directory, which is made if it is missing.
+    /// Claims the floor of a directory; the file is created if it is missing.
     pub(crate) fn claim(directory: &Path) -> Result<Self, StorageError> {
         let found = Self::find(directory, Access::Create)?;
         found.ok_or_else(|| StorageError::io(directory, ErrorKind::NotFound.into()))
     }
 
-    /// The same; `None` if there is none.
+    /// Like [`Floor::claim`]; `None` if the file is missing.
     pub(crate) fn claim_existing(directory: &Path) -> Result<Option<Self>, StorageError> {
         Self::find(directory, Access::Write)
     }
@@ -90,7 +89,7 @@ impl Floor {
         (&*file).take(LONGEST).read_to_end(&mut text).at(&path)?;
         let newest = text.chunks(LINE).filter_map(parse).max_by_key(|(writes, _)| *writes);
         if newest.is_none() && text.len() >= LINE {
-            return Err(StorageError::damaged(&path, "no line of it can be read"));
+            return Err(StorageError::damaged(&path, "it contains no readable line"));
         }
 
         let writes = newest.map_or(0, |(writes, _)| writes);
@@ -102,16 +101,16 @@ impl Floor {
         &self.path
     }
 
-    /// What it says; `None` if nothing was ever written.
+    /// Its content; `None` if it was never written.
     pub(crate) fn record(&self) -> Option<FloorRecord> {
         self.record
     }
 
-    /// Makes sure that it covers this, and writes it if need be. Returns how long the write took. No session gets a longer timeout than
-    /// `max_timeout`, so that it is not rounded up beyond that.
+    /// Makes sure that it covers these values, and writes it if necessary. Returns how long the write took. No session
+    /// gets a longer timeout than `max_timeout`, so the value is not rounded up beyond that.
     ///
     /// # Errors
-    /// After an error, always: what it covers is not to leave the engine.
+    /// After an error, always: what it does not cover must not leave the engine.
     pub(crate) fn cover(
         &mut self,
         zxid: Zxid,
@@ -136,8 +135,7 @@ impl Floor {
         Ok(began.elapsed())
     }
 
-    /// Writes what is so at an orderly end: the last transaction, and the longest timeout of the
-    /// sessions that are left.
+    /// Writes the state at an orderly end: the last transaction, and the longest timeout of the remaining sessions.
     pub(crate) fn rest(&mut self, record: FloorRecord) -> Result<(), StorageError> {
         if self.record == Some(record) {
             return Ok(());
@@ -154,7 +152,7 @@ impl Floor {
         self.writes += 1;
 
         let written = self.file.write_all_at(line(self.writes, record).as_bytes(), at);
-        // The first time, the name of the file has to be durable too.
+        // The first time, the name of the file must become durable too.
         let named = |()| if self.record.is_none() { self.above.sync() } else { Ok(()) };
         written.and_then(|()| self.file.sync_all()).and_then(named).at(&self.path)?;
 
@@ -164,8 +162,8 @@ impl Floor {
     }
 }
 
-/// A little more, so that clients that ask for longer and longer timeouts cost a sync for each quarter of
-/// the timeout at most. An engine that follows a killed one waits so much longer.
+/// Rounds up, so that clients that request longer and longer timeouts cost a sync for each quarter of the timeout at
+/// most. An engine that follows a killed one waits this much longer.
 fn rounded_up(timeout: Duration) -> Duration {
     let ms = u64::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
     let step = (1 << ms.max(1).ilog2()) / 4;
@@ -173,13 +171,13 @@ fn rounded_up(timeout: Duration) -> Duration {
     Duration::from_millis(rounded)
 }
 
-/// Some way on, but within the epoch: a floor of a higher one says that the directory is older.
+/// A number further ahead, but within the epoch: a floor with a higher epoch shows that the directory is older.
 fn ahead_of(zxid: Zxid) -> Zxid {
     let epoch_end = zxid.0 | i64::from(u32::MAX);
     Zxid(zxid.0.saturating_add(AHEAD).min(epoch_end))
 }
 
-/// Where the floor of a directory is, beside what its name leads to, and what it is called.
+/// The location of a directory's floor, next to the directory without links, and its name.
 fn place_of(directory: &Path) -> Result<(PathBuf, OsString), StorageError> {
     let real = real_path(directory)?;
     let path = real.with_added_extension("floor");
@@ -192,7 +190,7 @@ fn place_of(directory: &Path) -> Result<(PathBuf, OsString), StorageError> {
 /// The directory without links and dots, whether it exists or not.
 ///
 /// # Errors
-/// If a part of the way to it is another user's, who could lead it elsewhere.
+/// A part of its path belongs to another user, who could redirect it.
 pub(crate) fn real_path(directory: &Path) -> Result<PathBuf, StorageError> {
     let full = std::path::absolute(directory).at(directory)?;
     if let Some(real) = real_way(&full).at(directory)? {
@@ -213,7 +211,7 @@ fn line(writes: u64, record: FloorRecord) -> String {
     format!("{:<width$}\n", format!("{MARK} {text}; {text}"), width = LINE - 1)
 }
 
-/// A line that was written as a whole: how many were before it, and what it says.
+/// Parses a completely written line: the number of earlier lines, and its content.
 fn parse(line: &[u8]) -> Option<(u64, FloorRecord)> {
     let text = std::str::from_utf8(line).ok().filter(|_| line.len() == LINE)?;
     let twice = text.strip_suffix('\n')?.strip_prefix(MARK)?.split_once(';')?;
@@ -249,14 +247,14 @@ mod tests {
         let covered = floor.record().unwrap();
         assert_eq!(covered, FloorRecord { zxid: Zxid(5 + AHEAD), longest_timeout: LONG });
         floor.cover(Zxid(6), Duration::ZERO, LONG).unwrap();
-        assert_eq!(floor.writes, 1, "it was covered");
+        assert_eq!(floor.writes, 1, "it was already covered");
         drop(floor);
         fs::remove_dir(&directory).unwrap();
         assert_eq!(found(&directory), Some(covered));
     }
 
     #[test]
-    fn it_never_goes_back_but_at_an_orderly_end() {
+    fn it_decreases_only_at_an_orderly_end() {
         let home = tempfile::tempdir().unwrap();
         let mut floor = Floor::claim(&home.path().join("data")).unwrap();
         floor.cover(Zxid(5), LONG, LONG).unwrap();
@@ -269,8 +267,8 @@ mod tests {
         assert_eq!(found(&home.path().join("data")), Some(record));
     }
 
-    /// Each millisecond that a client asked for beyond the longest timeout cost a sync on the tree thread:
-    /// 302 for 300 handshakes. Seen to fail without `rounded_up`.
+    /// Symptom: each millisecond that a client requested beyond the longest timeout cost a sync on the tree thread: 302
+    /// for 300 handshakes. Seen to fail without `rounded_up`.
     #[test]
     fn e38_timeouts_that_grow_little_by_little_are_written_seldom() {
         let home = tempfile::tempdir().unwrap();
@@ -323,7 +321,7 @@ mod tests {
         Floor::claim(&home.path().join("data")).unwrap();
     }
 
-    /// A write that was cut short anywhere leaves the one before it.
+    /// A write that was cut short at any point keeps the previous one.
     #[test]
     fn a_write_that_was_cut_short_does_no_harm() {
         let home = tempfile::tempdir().unwrap();
@@ -344,7 +342,7 @@ mod tests {
                 torn.resize(torn.len().max(cut), 0);
                 torn[start..cut].copy_from_slice(&new[start..cut]);
                 fs::write(&path, &torn).unwrap();
-                // What is missing may be what was there before.
+                // The missing part may equal what was there before.
                 let expected = if torn == new { after } else { before };
                 assert_eq!(found(&directory), expected, "write {writes} cut at {cut}");
             }
@@ -354,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_floor_is_refused() {
+    fn a_file_that_is_not_a_floor_is_refused() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("data.floor"), [b'x'; 200]).unwrap();
         let error = Floor::claim(&home.path().join("data")).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! A data directory seen from outside the storage: its owner, its room, backup, check, restore, and
-//! what each engine must know of the one before it.
+//! The data directory as a whole: its owner, free space, backup, check, restore, and the state that each engine needs
+//! of the previous one.
 
 pub(crate) mod backup;
 pub(crate) mod check;

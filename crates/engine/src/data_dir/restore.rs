@@ -1,4 +1,4 @@
-//! Putting a backup in the place of a data directory.
+//! Replaces a data directory with a backup.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, fchown};
@@ -18,50 +18,50 @@ use crate::storage::{
     StorageError, mark_restored, open_directory,
 };
 
-/// What is to become of a data directory that is there.
+/// How a restore treats an existing data directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// Nothing: the restore is refused. An empty directory is none.
+    /// The restore is refused. An empty directory does not count as existing.
     #[default]
     Keep,
-    /// It gets another name, `<directory>.replaced-N`, and the restored one its own, in one step.
+    /// It is renamed to `<directory>.replaced-N`, and the restored one takes its name, in one step.
     Replace,
 }
 
-/// What a restore has made.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restoration {
     /// The data directory, without links.
     pub path: PathBuf,
-    /// The last transaction there; all later ones, and so all later tokens, are above it.
+    /// The last transaction; all later ones, and so all later tokens, are above it.
     pub last_zxid: Zxid,
-    /// How many nodes are there.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many sessions the backup had, which have ended.
+    /// The number of sessions in the backup, which have ended.
     pub sessions_ended: usize,
-    /// How many nodes those had, which are deleted.
+    /// The number of their ephemeral nodes, which were deleted.
     pub ephemerals_deleted: usize,
-    /// Where the directory is that was there before.
+    /// The new path of the directory that was replaced.
     pub replaced: Option<PathBuf>,
-    /// Whether that could be read. If not, what it had granted is known from the file beside it and
-    /// from the clock only.
+    /// Whether the replaced directory could be read. If not, what it had granted is known only from the file next to it
+    /// and from the clock.
     pub replaced_was_readable: bool,
 }
 
-/// Why nothing was restored; everything is as it was.
+/// Why a restore failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreFailure {
-    /// The backup has no data yet.
-    #[error("{} has no data, so there is nothing to restore", .path.display())]
+    /// The backup contains no data.
+    #[error("{} contains no data to restore", .path.display())]
     Empty {
         /// The backup.
         path: PathBuf,
     },
-    /// The backup is the directory itself, or has it in it.
+    /// The backup is the directory itself, or contains it.
     #[error(
-        "{} is within the backup {}: move the backup to another place first", .path.display(),
+        "{} is inside the backup {}: first move the backup elsewhere", .path.display(),
         .backup.display()
     )]
     Within {
@@ -70,16 +70,16 @@ pub enum RestoreFailure {
         /// The backup.
         backup: PathBuf,
     },
-    /// There is something else than a data directory.
-    #[error("{} is not empty, and no data directory: choose another one", .path.display())]
+    /// The directory is not empty and is not a data directory.
+    #[error("{} is neither empty nor a data directory: choose another one", .path.display())]
     Foreign {
         /// The directory.
         path: PathBuf,
     },
-    /// Every epoch was used.
-    #[error("the numbers of transactions are used up (epoch {epoch})")]
+    /// All epochs are used up.
+    #[error("all transaction numbers are used up (epoch {epoch})")]
     UsedUp {
-        /// The last one.
+        /// The last epoch.
         epoch: u32,
     },
     /// The backup or the directory is in use, damaged, or cannot be read or written.
@@ -93,22 +93,18 @@ impl From<StorageError> for RestoreFailure {
     }
 }
 
-/// Makes a data directory of a backup, or of another directory that no engine uses, which stays as
-/// it is.
+/// Creates a data directory from a backup, or from another directory that no engine uses. The source is not changed.
 ///
-/// Fencing tokens go on above all that the directory's engines have given, those of the backup, and
-/// the time: the epoch, which is the upper half of a token, becomes larger than that of the backup, of
-/// the directory that is replaced, and of the file `<directory>.floor` beside it. Sessions of the
-/// backup end. The next engine that starts here lets no session begin for `quiet_time`; without one,
-/// for the longest session timeout that it grants, or that is found. Zero skips that: for when it is
-/// certain that no client holds a lock.
+/// New fencing tokens are above all tokens of the directory's engines and of the backup, and above the time: the epoch,
+/// which is the upper half of a token, becomes larger than that of the backup, of the directory that is replaced, and
+/// of the file `<directory>.floor` next to it. The sessions of the backup end. The next engine on this directory
+/// refuses new sessions for `quiet_time`; without one, for the longest session timeout that it grants or that was
+/// found. Zero disables this: use it only if it is certain that no client holds a lock.
 ///
-/// Either all of it is done or nothing, also if the machine fails in the middle. Blocks until the disk
-/// has it.
+/// The restore happens completely or not at all, even if the machine fails in between. Blocks until it is on the disk.
 ///
 /// # Errors
-/// If the backup is damaged or in use, if an engine runs on the directory, or if something is there that
-/// is not to be replaced.
+/// The backup is damaged or in use, an engine runs on the directory, or the directory exists and must not be replaced.
 pub fn restore(
     backup: impl AsRef<Path>,
     directory: impl AsRef<Path>,
@@ -119,9 +115,9 @@ pub fn restore(
     if target.starts_with(real_path(backup)?) {
         return Err(RestoreFailure::Within { path: target, backup: backup.to_path_buf() });
     }
-    // Before anything is touched: a backup that cannot be read replaces nothing.
+    // Before anything is changed: a backup that cannot be read replaces nothing.
     let (source, mut server) = read(backup, Storage::inspect)?;
-    let old = Old::claim(&target, existing)?;
+    let old = TargetContent::claim(&target, existing)?;
     // One restore at a time.
     let mut floor = Floor::claim(&target)?;
 
@@ -145,7 +141,7 @@ pub fn restore(
 
     let last_zxid = server.stats().last_zxid;
     let longest_timeout = quiet.of(Duration::ZERO);
-    // The engine that starts here does the same, so the restore is as good without.
+    // The engine that starts here does the same, so the restore is valid without it.
     if let Err(e) = floor.rest(FloorRecord { zxid: last_zxid, longest_timeout }) {
         tracing::warn!("{e}");
     }
@@ -160,19 +156,19 @@ pub fn restore(
     })
 }
 
-/// Sees to it that tokens of a data directory go on above those of other servers, from which something
-/// moves to it: raises the file `<directory>.floor`, which is told. The directory need not exist. If
-/// its own numbers are in an earlier epoch, the next engine there does what it does after a restore:
-/// it ends all sessions of the directory, and lets none begin during a quiet time.
+/// Makes sure that the tokens of a data directory continue above those of other servers from which data is moved to it:
+/// raises the file `<directory>.floor` and returns its path. The directory need not exist. If its own numbers are in an
+/// earlier epoch, the next engine there acts as after a restore: it ends all sessions of the directory, and refuses new
+/// ones during a quiet time.
 ///
-/// Blocks until the disk has it.
+/// Blocks until the file is on the disk.
 ///
 /// # Errors
-/// If an engine runs on the directory, if there are no numbers above, or if the file cannot be written.
+/// An engine runs on the directory, no higher numbers are available, or the file cannot be written.
 pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, RestoreFailure> {
     let target = real_path(directory.as_ref())?;
     base_above(above)?;
-    // An engine that runs would take no notice, and its next one would end its sessions.
+    // A running engine would ignore the file, and the next one would end its sessions.
     let _claim = match is_free(&target)? {
         true => None,
         false if !is_data(&target) => return Err(RestoreFailure::Foreign { path: target }),
@@ -186,7 +182,7 @@ pub fn raise_floor(directory: impl AsRef<Path>, above: Zxid) -> Result<PathBuf, 
 
 type Inspect = fn(&Path) -> Result<Option<(Storage, Repairs)>, StorageError>;
 
-/// A directory that no engine uses, and the server whose state it holds.
+/// Reads a directory that no engine uses; returns the server whose state it holds.
 fn read(dir: &Path, inspect: Inspect) -> Result<(Storage, Server), RestoreFailure> {
     let (storage, _) =
         inspect(dir)?.ok_or_else(|| RestoreFailure::Empty { path: dir.to_path_buf() })?;
@@ -194,7 +190,7 @@ fn read(dir: &Path, inspect: Inspect) -> Result<(Storage, Server), RestoreFailur
     Ok((storage, server))
 }
 
-/// The number above which a server begins that comes after this one.
+/// The number above which a server begins that follows this one.
 fn base_above(known: Zxid) -> Result<Zxid, RestoreFailure> {
     let epoch = known.epoch();
     if epoch.saturating_add(1) >= LAST_EPOCH {
@@ -211,24 +207,24 @@ fn write_changes(server: &mut Server, draft: &Draft) -> Result<(), StorageError>
     storage.close()
 }
 
-/// What is at the place of a restore. No engine starts on it while this lives.
-enum Old {
+/// The existing content at the target of a restore. No engine starts on it while this value exists.
+enum TargetContent {
     /// Nothing, or an empty directory.
     None,
     Readable {
         _storage: Box<Storage>,
         server: Box<Server>,
     },
-    /// Damaged, or of a newer version.
+    /// Damaged, or written by a newer version.
     Unreadable {
         _claim: OwnedDirectory,
     },
 }
 
-impl Old {
+impl TargetContent {
     fn claim(target: &Path, existing: Existing) -> Result<Self, RestoreFailure> {
         if is_free(target)? {
-            // An empty one of another user would become this user's.
+            // An empty directory of another user would become this user's.
             if target.try_exists().at(target)? {
                 open_directory(target)?;
             }
@@ -250,13 +246,13 @@ impl Old {
                 Err(e.into())
             }
             Err(e) => {
-                tracing::warn!("what is replaced cannot be read: {e}");
+                tracing::warn!("the replaced directory cannot be read: {e}");
                 Ok(Self::Unreadable { _claim: OwnedDirectory::claim(target)? })
             }
         }
     }
 
-    /// What its engines have granted, as far as it tells.
+    /// What its engines have granted, as far as it is known.
     fn record(&self) -> FloorRecord {
         match self {
             Self::Readable { server, .. } => FloorRecord {
@@ -271,7 +267,7 @@ impl Old {
         !matches!(self, Self::Unreadable { .. })
     }
 
-    /// Puts the draft into its place; where this is afterwards.
+    /// Moves the draft into its place; returns the new path of the old content.
     fn give_way(&self, draft: Draft, target: &Path) -> Result<Option<PathBuf>, StorageError> {
         keep_permissions(target, &draft)?;
         if matches!(self, Self::None) {
@@ -284,18 +280,18 @@ impl Old {
     }
 }
 
-/// Whether nothing is there that could be lost.
+/// Whether there is nothing that could be lost.
 fn is_free(target: &Path) -> Result<bool, StorageError> {
     let entries = fs::read_dir(target).if_exists().at(target)?;
     Ok(entries.is_none_or(|mut entries| entries.next().is_none()))
 }
 
-/// Whether an engine has made what is there.
+/// Whether an engine created the content.
 fn is_data(target: &Path) -> bool {
     [FORMAT, DATABASE].iter().any(|name| target.join(name).exists())
 }
 
-/// A name beside the directory under which there is nothing.
+/// An unused name next to the directory.
 fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
     for number in 1_u64.. {
         let path = target.with_added_extension(format!("replaced-{number}"));
@@ -303,10 +299,10 @@ fn free_name(target: &Path) -> Result<PathBuf, StorageError> {
             return Ok(path);
         }
     }
-    unreachable!("directories have fewer names than that")
+    unreachable!("a directory cannot contain so many names")
 }
 
-/// The directory may be shared on purpose: with a group, or with everyone.
+/// The directory may be shared on purpose: with a group, or with all users.
 fn keep_permissions(target: &Path, draft: &Draft) -> Result<(), StorageError> {
     let path = draft.path();
     let Some(replaced) = fs::metadata(target).if_exists().at(path)? else { return Ok(()) };

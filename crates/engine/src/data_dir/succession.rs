@@ -1,17 +1,17 @@
-//! How an engine begins where another one was: above which number, and after which quiet time.
+//! How an engine begins after another one: above which transaction number, and after which quiet time.
 //!
-//! | it keeps its state | and finds | its transactions go on above | quiet time |
+//! | state kept | found | transactions continue above | quiet time |
 //! |---|---|---|---|
 //! | on disk | its own directory as it left it | the last one, and the floor if there is one | none |
 //! | on disk | nothing | the clock | none |
-//! | on disk | a directory that was restored | the last one, which `restore` has raised | the one that is marked there |
+//! | on disk | a directory that was restored | the last one, which `restore` has raised | the one that is recorded
+//! there |
 //! | on disk | a directory that is older than its floor | the floor's epoch, and the clock | the longest timeout |
-//! | in memory | a floor | the floor, and the clock | the longest timeout that the floor knows |
+//! | in memory | a floor | the floor, and the clock | the longest timeout in the floor |
 //! | in memory | a database, and no floor | its last one, and the clock | the longest timeout of its sessions |
-//! | in memory | nothing, or has no directory | the clock | none |
+//! | in memory | nothing, or no directory is used | the clock | none |
 //!
-//! A quiet time that the builder was told replaces the one in the table, except for a directory that
-//! is as its engine left it.
+//! A quiet time set in the builder replaces the one in the table, except for a directory that is as its engine left it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,17 +31,17 @@ use crate::storage::{
     remove_mark, restored_mark,
 };
 
-/// How often a wait looks at the clock: timers stand still while the machine sleeps.
+/// How often a wait checks the clock: timers stop while the machine is suspended.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What an engine knows of those before it, and leaves to those after it.
+/// What an engine knows of earlier ones, and records for later ones.
 #[derive(Debug, Default)]
 pub(crate) struct Succession {
     floor: Option<Floor>,
-    /// For how long sessions may go on elsewhere, until `quiet_until`.
+    /// How long sessions of earlier engines may last, until `quiet_until`.
     before: Duration,
     quiet_until: Option<Duration>,
-    /// Where a mark is to be removed after the quiet time.
+    /// The directory with a mark that is to be removed after the quiet time.
     marked: Option<Directory>,
     /// The longest timeout that a session can get.
     max_timeout: Duration,
@@ -79,7 +79,7 @@ impl Succession {
         let record = floor.as_ref().and_then(Floor::record).unwrap_or_default();
         let is_new = server.stats().last_zxid == Zxid(0);
         if is_new {
-            // Nothing was ever kept here, or what was is lost.
+            // Either no data was ever kept here, or it is lost.
             server.begin_after(clock::zxid());
         }
         let epoch = server.stats().last_zxid.epoch();
@@ -88,11 +88,11 @@ impl Succession {
             match is_new {
                 true => tracing::warn!(
                     data_dir = %dir.display(), epoch, floor,
-                    "the data directory is new, and goes on above the floor beside it"
+                    "the data directory is new and continues above the floor next to it"
                 ),
                 false => tracing::warn!(
                     data_dir = %dir.display(), epoch, floor,
-                    "the data directory is older than what was served here: its sessions end, as \
+                    "the data directory is older than the state last served here: its sessions end, as \
                      after a restore"
                 ),
             }
@@ -101,7 +101,7 @@ impl Succession {
             server.begin_after(start_above(record.zxid.epoch()));
             server.end_sessions(clock::now());
         }
-        // An engine in memory was here since, or the last one did not use all that it had reserved.
+        // An engine in memory ran here since then, or the last one did not use all numbers that it had reserved.
         server.begin_after(record.zxid);
 
         let floor = match floor {
@@ -125,7 +125,7 @@ impl Succession {
         if !time.is_zero() {
             tracing::info!(
                 seconds = time.as_secs_f64(),
-                "quiet time: no session begins before it is over, as clients of an earlier engine \
+                "quiet time: no session begins until it is over, because clients of an earlier engine \
                  may still hold locks"
             );
             self.quiet_until = Some(until);
@@ -133,12 +133,12 @@ impl Succession {
         self
     }
 
-    /// Until when no session begins, on the clock of [`clock::now`].
+    /// The end of the quiet time, on the clock of [`clock::now`].
     pub(crate) fn quiet_until(&self) -> Option<Duration> {
         self.quiet_until
     }
 
-    /// Waits for the end of the quiet time, and removes what asked for it.
+    /// Waits for the end of the quiet time, and removes its cause.
     pub(crate) fn end_of_quiet(&mut self) -> impl Future<Output = ()> + use<> {
         let (until, marked) = (self.quiet_until, self.marked.take());
         async move {
@@ -146,7 +146,7 @@ impl Succession {
                 sleep(left.min(LOOK_AGAIN)).await;
             }
             if let Some(Err(e)) = marked.as_ref().map(remove_mark) {
-                tracing::warn!("the next start will have a quiet time again: {e}");
+                tracing::warn!("the next start will begin with a quiet time again: {e}");
             }
             if until.is_some() {
                 tracing::info!("the quiet time is over");
@@ -154,16 +154,16 @@ impl Succession {
         }
     }
 
-    /// To be called before anything leaves the engine. Returns for how long it waited for the disk.
+    /// To be called before anything leaves the engine. Returns how long it waited for the disk.
     pub(crate) fn cover(&mut self, server: &Server) -> Result<Duration, StorageError> {
         let Some(floor) = &mut self.floor else {
             return Ok(Duration::ZERO);
         };
-        // What sessions were promised by those before goes on until the quiet time is over.
+        // Promises to sessions of earlier engines apply until the quiet time is over.
         floor.cover(server.stats().last_zxid, server.longest_timeout(), self.max_timeout)
     }
 
-    /// After an orderly end: the next engine need not wait for sessions that are over.
+    /// After an orderly end: the next engine need not wait for sessions that have ended.
     pub(crate) fn end(&mut self, server: &Server) -> Result<(), StorageError> {
         let Some(floor) = &mut self.floor else {
             return Ok(());
@@ -179,7 +179,7 @@ pub(crate) fn start_above(epoch: u32) -> Zxid {
     Zxid::start_of(epoch.saturating_add(1)).max(clock::zxid_of_restore())
 }
 
-/// An engine whose data is on disk can do without a floor as long as the directory is there.
+/// An engine whose data is on disk does not need a floor while the directory exists.
 fn make_floor(dir: &Path) -> Option<Floor> {
     let claimed = Floor::claim(dir);
     claimed
@@ -191,7 +191,7 @@ fn make_floor(dir: &Path) -> Option<Floor> {
         .ok()
 }
 
-/// What engines that kept their data in the directory have left there.
+/// The record of engines that kept their data in the directory.
 fn kept_in(dir: &Path, longest: Duration) -> Result<FloorRecord, StartError> {
     if !dir.join(FORMAT).exists() {
         return Ok(FloorRecord::default());

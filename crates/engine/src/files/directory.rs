@@ -1,4 +1,4 @@
-//! A directory that is open, and the files in it.
+//! An open directory and the files in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -15,25 +15,25 @@ use super::owners::{Distrust, check_owner};
 use super::read::read_at_most;
 use super::way::follow;
 
-/// Permissions of what is for one user alone.
+/// The permissions of files and directories for one user only.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading a file that exists.
     Read,
     /// Reading and writing a file that exists.
     Write,
-    /// Reading and writing. A missing file is made, for this user alone.
+    /// Reading and writing. A missing file is created, for this user only.
     Create,
-    /// Writing at its end. A missing file is made, for this user alone.
+    /// Appending. A missing file is created, for this user only.
     Append,
 }
 
-/// An open directory. What it is asked for is looked up in the directory itself, so that it does not
-/// matter what its path leads to later.
+/// An open directory. Files are opened relative to the directory itself, so it does not matter where its path leads
+/// later.
 #[derive(Clone, Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -41,29 +41,30 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory; `None` if it is missing. All steps of the path and the directory itself have to
-    /// belong to root or the user of this process.
+    /// Opens a directory; `None` if it is missing. The directory and all directories on its path must belong to root or
+    /// the user of this process.
     ///
-    /// Others may have the permission to write to it or to a step, as in the volumes of containers: what they
-    /// put there has another owner, and is refused.
+    /// Other users may have write permission there, as in the volumes of containers: files that they create have
+    /// another owner, and are refused.
     ///
     /// # Errors
-    /// If it is something else than a directory, or belongs to another user.
+    /// The path is not a directory, or belongs to another user.
     pub fn open(path: &Path) -> io::Result<Option<Self>> {
         Self::find(path, None)
     }
 
-    /// The same. What is missing is made, for this user alone; a directory that exists keeps its permissions.
+    /// Like [`Directory::open`], but creates missing directories, for this user only; an existing one keeps its
+    /// permissions.
     ///
     /// # Errors
-    /// As [`Directory::open`], and if it cannot be made.
+    /// See [`Directory::open`]; or a directory cannot be created.
     pub fn open_or_make(path: &Path) -> io::Result<Self> {
         if let Some(found) = Self::find(path, None)? {
             return Ok(found);
         }
         let made = Self::find(path, Some(PRIVATE_DIRECTORY))?;
         let made = made.ok_or(io::ErrorKind::NotFound)?;
-        // Its own name is durable, too.
+        // Its own name becomes durable too.
         if let Some(above) = Self::find(parent(&made.path), None)? {
             above.sync()?;
         }
@@ -77,7 +78,7 @@ impl Directory {
         let open = |flags| openat(CWD, &real, flags, Mode::empty());
         let handle = match open(flags) {
             Err(Errno::NOENT) => return Ok(None),
-            // One that may be gone through and not listed: its files can be opened all the same.
+            // A directory may allow entering but not listing: its files can still be opened.
             #[cfg(target_os = "linux")]
             Err(Errno::ACCESS) => File::from(open(flags | OFlags::PATH)?),
             opened => File::from(opened?),
@@ -104,11 +105,11 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Opens a regular file in it, and no symbolic link. Never waits.
+    /// Opens a regular file in it; symbolic links are refused. Never blocks.
     ///
     /// # Errors
-    /// If it is something else or belongs to another user; and, if it is to be written, if it has another
-    /// name too (a hard link), under which somebody else may rely on it.
+    /// It is not a regular file, or belongs to another user; or it is to be written and has another name (a hard link)
+    /// on which other programs may rely.
     pub fn open_file(&self, name: impl AsRef<OsStr>, access: Access) -> io::Result<File> {
         let wanted = match access {
             Access::Read => OFlags::RDONLY,
@@ -116,7 +117,7 @@ impl Directory {
             Access::Create => OFlags::RDWR | OFlags::CREATE,
             Access::Append => OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE,
         };
-        // Otherwise, opening a pipe waits for its other end.
+        // Otherwise, opening a pipe would wait for its other end.
         let flags = wanted | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = openat(&*self.handle, name.as_ref(), flags, Mode::from_raw_mode(PRIVATE_FILE));
         let file = match opened {
@@ -137,18 +138,18 @@ impl Directory {
         Ok(file)
     }
 
-    /// Reads a file of at most so many bytes.
+    /// Reads a file of at most `longest` bytes.
     ///
     /// # Errors
-    /// As [`Directory::open_file`], and if it is longer.
+    /// See [`Directory::open_file`]; or the file is longer.
     pub fn read(&self, name: &str, longest: u64) -> io::Result<Vec<u8>> {
         read_at_most(self.open_file(name, Access::Read)?, longest)
     }
 
-    /// Replaces a file durably: after a crash there is the old one or the new one.
+    /// Replaces a file durably: after a crash, either the old or the new content is there.
     ///
     /// # Errors
-    /// If the system refuses it.
+    /// The system refuses it.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let draft = format!("{name}.new");
         let mut file = self.open_file(&draft, Access::Create)?;
@@ -159,10 +160,10 @@ impl Directory {
         self.sync()
     }
 
-    /// Gives a file another name in the directory.
+    /// Renames a file in the directory.
     ///
     /// # Errors
-    /// If the system refuses it.
+    /// The system refuses it.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(renameat(&*self.handle, from, &*self.handle, to)?)
     }
@@ -170,15 +171,15 @@ impl Directory {
     /// Removes a file.
     ///
     /// # Errors
-    /// If the system refuses it, or it is missing.
+    /// The system refuses it, or the file is missing.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&*self.handle, name, AtFlags::empty())?)
     }
 
-    /// Whether something has this name, be it a link that leads nowhere.
+    /// Whether an entry has this name, even a dangling link.
     ///
     /// # Errors
-    /// If the system refuses to say.
+    /// The system refuses it.
     pub fn has(&self, name: &str) -> io::Result<bool> {
         match statat(&*self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(false),
@@ -186,10 +187,10 @@ impl Directory {
         }
     }
 
-    /// The names of all that is in it.
+    /// The names of all entries.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// The directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&*self.handle)? {
@@ -204,16 +205,16 @@ impl Directory {
     /// Makes the names in it durable.
     ///
     /// # Errors
-    /// If the system refuses it.
+    /// The system refuses it.
     pub fn sync(&self) -> io::Result<()> {
         self.handle.sync_all()
     }
 }
 
-/// An absolute path without symbolic links, if it exists.
+/// Returns the absolute path without symbolic links, if it exists.
 ///
 /// # Errors
-/// If a part of the way belongs to another user.
+/// A part of the path belongs to another user.
 pub(crate) fn real_way(path: &Path) -> io::Result<Option<PathBuf>> {
     way(path, None)
 }
@@ -223,7 +224,7 @@ fn way(path: &Path, make: Option<u32>) -> io::Result<Option<PathBuf>> {
     follow(path, make, judge, |_, error| error)
 }
 
-/// The directory that a path is in.
+/// The directory that contains a path.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -234,7 +235,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 
 #[cfg(test)]
 impl Directory {
-    /// An empty one, for as long as its folder lives.
+    /// An empty directory that exists as long as the returned folder.
     pub(crate) fn temporary() -> (tempfile::TempDir, Self) {
         let folder = tempfile::tempdir().unwrap();
         let opened = Self::open(folder.path()).unwrap().unwrap();
@@ -249,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// Attack: root is led to write elsewhere, or to wait, by what another user has put there.
+    /// Attack: another user places files that make root write elsewhere or wait.
     #[test]
     fn nothing_but_a_regular_file_with_one_name_is_opened() {
         let (folder, directory) = Directory::temporary();
@@ -265,7 +266,7 @@ mod tests {
         for name in ["link", "dangling", "folder", "pipe", "socket"] {
             for access in [Access::Read, Access::Write, Access::Create, Access::Append] {
                 let opened = directory.open_file(name, access);
-                assert!(opened.is_err(), "{name} is opened for {access:?}");
+                assert!(opened.is_err(), "{name} was opened for {access:?}");
             }
         }
         for access in [Access::Write, Access::Create, Access::Append] {
@@ -273,8 +274,8 @@ mod tests {
             assert!(error.contains("hard link"), "{error}");
         }
         assert_eq!(directory.read("second", 4).unwrap(), b"mine");
-        assert!(directory.read("second", 3).is_err(), "it is longer");
-        assert!(!folder.path().join("new").exists(), "a file was made elsewhere");
+        assert!(directory.read("second", 3).is_err(), "the file is longer");
+        assert!(!folder.path().join("new").exists(), "a file was created elsewhere");
     }
 
     #[test]
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_none() {
+    fn a_missing_directory_is_none() {
         let home = tempfile::tempdir().unwrap();
         assert!(Directory::open(&home.path().join("data")).unwrap().is_none());
         let made = Directory::open_or_make(&home.path().join("a/b")).unwrap();

@@ -1,10 +1,10 @@
-//! How files are opened: all those of a data directory, of a home, and what stands beside them.
+//! Opens files: those of a data directory and next to it, and those of the command's home directory.
 //!
-//! A program that runs as root can be led astray by another user: a symbolic link in the place of a file
-//! makes it write elsewhere, a pipe makes it wait, a device has no end, and a file with another owner says
-//! what its owner likes. So a file is opened relative to its directory, which stays open; it has to be a
-//! regular file of a trusted owner; and no more of it is read than it may have. No other code of the
-//! engine or the command opens such files: `clippy.toml` disallows it.
+//! Another user can mislead a program that runs as root: a symbolic link in place of a file makes it write elsewhere, a
+//! pipe makes it wait, a device never ends, and a file with another owner contains what its owner likes. So a file is
+//! opened relative to its directory, which stays open; it must be a regular file of a trusted owner; and at most its
+//! maximum length is read. Other code of the engine and the command must not open such files: `clippy.toml` disallows
+//! it.
 
 mod directory;
 mod owners;

@@ -1,4 +1,4 @@
-//! Whose files are relied on.
+//! Checks the owners of files.
 
 use std::io;
 
@@ -8,17 +8,17 @@ use super::read::read_kernel_file;
 
 const ROOT: u32 = 0;
 
-/// Why a file, or a directory on the way to it, is not used: another user may have put it there.
+/// Why a file, or a directory on its path, is refused: another user may have placed it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Distrust {
     #[error("it belongs to user {owner}, and this process runs as user {me}")]
     Owner { owner: u32, me: u32 },
     #[error("it is a symbolic link")]
     Link,
-    #[error("it is no regular file")]
+    #[error("it is not a regular file")]
     NoFile,
-    /// Under which another program may rely on it.
-    #[error("it has another name too, by a hard link")]
+    /// Another program may rely on the other name.
+    #[error("it has another name (a hard link)")]
     TwoNames,
 }
 
@@ -28,14 +28,14 @@ impl From<Distrust> for io::Error {
     }
 }
 
-/// Whether this is root or the user of this process: who may do all that the process does.
+/// Whether this is root or the user of this process, both of which may do everything that the process does.
 #[must_use]
 pub fn is_owner(uid: u32) -> bool {
     uid == ROOT || uid == geteuid().as_raw()
 }
 
-/// Checks that a file belongs to root or the user of this process. What belongs to another user is not relied on,
-/// also not by root: its owner could replace it at any moment.
+/// Checks that a file belongs to root or the user of this process. Files of other users are not trusted, even by root:
+/// their owners could replace them at any moment.
 pub(super) fn check_owner(owner: u32) -> io::Result<()> {
     match is_owner(owner) || is_unmapped(owner) {
         true => Ok(()),
@@ -43,8 +43,8 @@ pub(super) fn check_owner(owner: u32) -> io::Result<()> {
     }
 }
 
-/// Whether this may be root, seen from within a user namespace that does not know all users: a
-/// sandbox, where all that the system has installed looks like this.
+/// Whether this may be root, seen from within a user namespace that does not map all users: a sandbox, in which all
+/// files of the system appear like this.
 #[must_use]
 pub fn is_unmapped(uid: u32) -> bool {
     let overflow = read_kernel_file("/proc/sys/kernel/overflowuid").unwrap_or_default();
@@ -52,7 +52,7 @@ pub fn is_unmapped(uid: u32) -> bool {
     overflow.trim().parse() == Ok(uid) && !map.is_empty() && !knows_all(&map)
 }
 
-/// Whether a table of user ids, in the format of `/proc/self/uid_map`, has all of them.
+/// Whether a table of user ids, in the format of `/proc/self/uid_map`, maps all of them.
 fn knows_all(map: &str) -> bool {
     let counts = map.lines().filter_map(|row| row.split_whitespace().nth(2)?.parse::<u64>().ok());
     counts.sum::<u64>() >= u64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! The way to a directory, one step at a time.
+//! Follows the path to a directory, one step at a time.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata};
@@ -9,20 +9,20 @@ use std::path::{Component, Path, PathBuf};
 /// As many symbolic links as the system follows.
 const MAX_LINKS: u32 = 40;
 
-/// What is on the way to a directory. The directory itself is not judged.
+/// A step on the path to a directory. The directory itself is not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A directory that is gone through. Its owner can put another one there.
+    /// A directory that is passed. Its owner can replace the next step.
     Passage,
     /// A symbolic link. Its owner can point it elsewhere.
     Link,
 }
 
-/// Follows an absolute path to a directory, and returns it without symbolic links; `None` if it is
-/// missing. With `make`, what is missing is made, with these permissions.
+/// Follows an absolute path to a directory, and returns the path without symbolic links; `None` if it is missing. With
+/// `make`, missing directories are created with these permissions.
 ///
 /// # Errors
-/// What `judge` says of a step, and `failed` of an error of the system.
+/// The error of `judge` for a step, or of `failed` for an error of the system.
 pub fn follow<E>(
     path: &Path,
     make: Option<u32>,
@@ -72,7 +72,7 @@ fn steps(path: &Path) -> Vec<OsString> {
 fn look_or_make(path: &Path, make: Option<u32>) -> io::Result<Option<Metadata>> {
     if let (None, Some(mode)) = (look(path)?, make) {
         match DirBuilder::new().mode(mode).create(path) {
-            // Another process was faster. What it has made is judged all the same.
+            // Another process was faster. Its directory is checked as well.
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
@@ -80,7 +80,7 @@ fn look_or_make(path: &Path, make: Option<u32>) -> io::Result<Option<Metadata>> 
     look(path)
 }
 
-/// Metadata of the file itself, also if it is a symbolic link; `None` if it is missing.
+/// The metadata of the file itself, even if it is a symbolic link; `None` if it is missing.
 fn look(path: &Path) -> io::Result<Option<Metadata>> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

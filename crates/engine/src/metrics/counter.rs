@@ -1,9 +1,9 @@
-//! What is counted one by one, and times of which only the extremes and the mean are kept.
+//! Counters, and times of which only the extremes and the mean are kept.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Only goes up; any thread may add to it, and any may read it.
+/// A count that only rises; any thread may add to it and read it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

@@ -3,29 +3,29 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper ends of the buckets for times, in microseconds.
+/// The upper ends of the buckets for times, in microseconds.
 const TIMES: &[u64] = &[
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000,
     1_000_000, 5_000_000,
 ];
-/// Upper ends of the buckets for sizes.
+/// The upper ends of the buckets for sizes.
 const SIZES: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096];
 
-/// Counts values in buckets; any thread may add to it, and any may read it.
+/// Counts values in buckets; any thread may add to it and read it.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     ends: &'static [u64],
-    /// One more than `ends`: the last takes what is above all of them.
+    /// One more than `ends`: the last counts the values above all of them.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
 }
 
-/// What a histogram holds at one moment; times are in microseconds.
+/// The content of a histogram at one moment; times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// The upper end of each bucket, and how many values are not above it.
+    /// The upper end of each bucket, and how many values are at most that large.
     pub(crate) buckets: Vec<(u64, u64)>,
     pub(crate) count: u64,
     pub(crate) sum: u64,
@@ -88,7 +88,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets everything.
+    /// Resets all counts.
     pub(crate) fn reset(&self) {
         self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
         self.sum.store(0, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Histogram {
 }
 
 impl Reading {
-    /// Several readings of the same kind as one.
+    /// Merges several readings of the same kind.
     pub(crate) fn merge(readings: impl IntoIterator<Item = Reading>) -> Option<Reading> {
         readings.into_iter().filter(|reading| reading.count > 0).reduce(|mut all, next| {
             for (bucket, more) in all.buckets.iter_mut().zip(&next.buckets) {

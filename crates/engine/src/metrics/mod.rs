@@ -12,25 +12,25 @@ use lockkeeper_tree::Stats;
 use crate::metrics::counter::{Counter, Latency};
 use crate::metrics::histogram::{Histogram, Reading};
 use crate::metrics::ops::{Effect, Op, OpCounts};
-use crate::storage::{During, SyncTime};
+use crate::storage::{DiskActivity, SyncTime};
 
-/// Counters and the last known state, written by the engine's threads and read by anyone.
+/// Counters and the last known state, written by the engine's threads and readable by all.
 pub(crate) struct Metrics {
     inner: Mutex<Inner>,
     /// How long commits took, syncs included.
     pub(crate) commits: Histogram,
-    /// How long syncs of the log took, by what else was under way: at the place of its number.
-    pub(crate) syncs: [Histogram; During::ALL.len()],
+    /// How long syncs of the log took, by concurrent activity, indexed by its number.
+    pub(crate) syncs: [Histogram; DiskActivity::ALL.len()],
     /// How many requests were made durable by one commit.
     pub(crate) batches: Histogram,
-    /// By kind of request: from its arrival to its reply's way out.
+    /// By kind of request: the time from its arrival until its reply is sent.
     requests: Vec<Histogram>,
     pub(crate) counters: Counters,
-    /// How many files were open, and when they were counted.
+    /// The number of open files, and when they were counted.
     pub(crate) open_files: Mutex<Option<(Instant, i64)>>,
 }
 
-/// What happened how often since the start.
+/// How often events happened since the start.
 #[derive(Default)]
 pub(crate) struct Counters {
     /// First frames of connections.
@@ -39,7 +39,7 @@ pub(crate) struct Counters {
     pub(crate) rejected: Counter,
     /// Connections that ended.
     pub(crate) dropped: Counter,
-    /// Connections that ended because too much memory was taken.
+    /// Connections that ended because too much memory was used.
     pub(crate) dropped_for_memory: Counter,
     /// Sessions that expired.
     pub(crate) expired: Counter,
@@ -49,7 +49,7 @@ pub(crate) struct Counters {
     pub(crate) too_large: Counter,
     /// TLS handshakes that failed.
     pub(crate) tls_failed: Counter,
-    /// Bytes of requests, the lengths before them included, as in what is sent.
+    /// Bytes of requests, including the lengths before them, as in the bytes sent.
     pub(crate) bytes_received: Counter,
     /// Bytes of replies and events.
     pub(crate) bytes_sent: Counter,
@@ -61,12 +61,12 @@ struct Inner {
     idle_since: Option<Instant>,
 }
 
-/// What went through since the start.
+/// Traffic since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// From a request's arrival to its reply's way out, by rounds.
+    /// The time from a request's arrival until its reply is sent, by rounds.
     pub(crate) latency: Latency,
 }
 
@@ -79,7 +79,7 @@ impl Metrics {
                 idle_since: Some(Instant::now()),
             }),
             commits: Histogram::of_times(),
-            syncs: During::ALL.map(|_| Histogram::of_times()),
+            syncs: DiskActivity::ALL.map(|_| Histogram::of_times()),
             batches: Histogram::of_sizes(),
             requests: Op::all().map(|_| Histogram::of_times()).collect(),
             counters: Counters::default(),
@@ -87,19 +87,19 @@ impl Metrics {
         }
     }
 
-    /// A commit has been synced.
+    /// Records that a commit was synced.
     pub(crate) fn synced(&self, SyncTime { during, took }: SyncTime) {
         self.syncs[during as usize].add_time(took, 1);
     }
 
-    /// Frames have arrived, with so many bytes in them.
+    /// Records frames that have arrived, with the number of their bytes.
     pub(crate) fn received(&self, frames: usize, bytes: usize) {
         let bytes = bytes + frames * size_of::<i32>();
         self.lock().traffic.received += frames as u64;
         self.counters.bytes_received.add(bytes as u64);
     }
 
-    /// Replies and events of one round have left, so long after the round began.
+    /// Records that the replies and events of one round were sent, with the time since the round began.
     pub(crate) fn answered(
         &self,
         ops: &OpCounts,
@@ -119,7 +119,7 @@ impl Metrics {
         traffic.sent += replies as u64;
     }
 
-    /// The tree as it is after a round.
+    /// Records the state of the tree after a round.
     pub(crate) fn observe(&self, stats: Stats) {
         let mut inner = self.lock();
         inner.idle_since = match stats.sessions {
@@ -129,19 +129,19 @@ impl Metrics {
         inner.stats = stats;
     }
 
-    /// Times of one kind of request.
+    /// The times of one kind of request.
     pub(crate) fn requests(&self, op: Op) -> Reading {
         self.requests[usize::from(op.number())].read()
     }
 
-    /// Times of all requests with this effect.
+    /// The times of all requests with this effect.
     pub(crate) fn requests_with(&self, effect: Effect) -> Reading {
         let of_effect = Op::all().filter(|op| op.effect() == effect);
         let all = Reading::merge(of_effect.map(|op| self.requests(op)));
         all.unwrap_or_else(|| Histogram::of_times().read())
     }
 
-    /// Forgets what went through, as ZooKeeper's `srst` does.
+    /// Resets the traffic, as ZooKeeper's `srst` does.
     pub(crate) fn reset(&self) {
         self.lock().traffic = Traffic::default();
         self.commits.reset();

@@ -2,8 +2,8 @@
 
 use lockkeeper_wire::OpCode;
 
-/// The kinds with ZooKeeper's names, as they follow `op_count_` there, its four letters for them in `cons`,
-/// and whether they can change something. The last one stands for whatever is unknown.
+/// The kinds: ZooKeeper's names, as in its `op_count_`, its four letters for them in `cons`, and whether they can
+/// change data. The last one represents unknown requests.
 const KINDS: [(Option<OpCode>, &str, &str, Effect); 27] = [
     (Some(OpCode::Create), "create", "CREA", Effect::Update),
     (Some(OpCode::Delete), "delete", "DELE", Effect::Update),
@@ -34,12 +34,12 @@ const KINDS: [(Option<OpCode>, &str, &str, Effect); 27] = [
     (None, "other", "NA", Effect::None),
 ];
 
-/// What a request can do.
+/// The possible effect of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Read,
     Update,
-    /// Neither: it concerns the connection only.
+    /// Neither: it only concerns the connection.
     None,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Op(u8);
 impl Op {
     const OTHER: Self = Self((KINDS.len() - 1) as u8);
 
-    /// The kind of the request in a frame, and the number that the client gave it.
+    /// The kind of the request in a frame, and the client's number for it.
     pub(crate) fn of_frame(frame: &[u8]) -> (Self, i32) {
         let number = |at: usize| {
             let bytes = frame.get(at..at + 4)?.first_chunk::<4>()?;
@@ -72,7 +72,7 @@ impl Op {
         index.map_or(Self::OTHER, |index| Self(index as u8))
     }
 
-    /// Its place in [`Op::all`].
+    /// Its index in [`Op::all`].
     pub(crate) fn number(self) -> u8 {
         self.0
     }
@@ -94,7 +94,7 @@ impl Op {
     }
 }
 
-/// How many requests of each kind.
+/// The number of requests of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpCounts([u32; KINDS.len()]);
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_told_apart_by_their_code() {
+    fn frames_are_distinguished_by_their_code() {
         let frame = |xid: i32, code: i32| [xid.to_be_bytes(), code.to_be_bytes()].concat();
         for (code, name) in [(1, "create"), (105, "set_watches"), (11, "ping"), (77, "other")] {
             let (op, xid) = Op::of_frame(&frame(5, code));

@@ -1,4 +1,4 @@
-//! The task of one connection: it reads frames, and sends what was left over.
+//! The task of one connection: it reads frames, and sends the data that other threads could not send.
 
 use std::future::pending;
 use std::io;
@@ -12,48 +12,48 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::admin::four_letter;
 use crate::connection::admission::Slot;
-use crate::connection::budget::{Account, CHECK_INTERVAL, LITTLE, Pressure};
+use crate::connection::budget::{Account, CHECK_INTERVAL, Pressure, SMALL_SHARE_BYTES};
 use crate::connection::tls_charge::{NoRoom, TlsCharge};
 use crate::connection::{Connection, ConnectionState, Interest};
 use crate::shared::Shared;
 use crate::sockets::stream::{Accepted, Incoming, Opened, Peer};
 use crate::tree_loop::Event;
 
-/// The largest handshake, in bytes: far above any real one (45), far below what would hurt.
+/// The largest handshake, in bytes: far above real ones (45), and too small to do harm.
 const MAX_HANDSHAKE: usize = 4 * 1024;
-/// How a client begins that speaks TLS, of whatever version: the type of the record, and the first half
-/// of its version.
+/// The first bytes of a TLS client, of any version: the type of the record, and the first half of its version.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
-/// How much room a read gets at first and at most, in bytes.
+/// The buffer space of a read, initially and at most, in bytes.
 const SMALL_READ: usize = 2 * 1024;
 const LARGE_READ: usize = 64 * 1024;
-/// How long a peer may take to notice that the connection ends: without taking any of the last
-/// replies, and then with sending on.
+/// How long a peer may take to notice the end of the connection: without reading any of the last replies, and then with
+/// further sending.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a connection may take until its handshake if it has a place that is kept for those who come
-/// back.
+/// How long the handshake may take on a connection whose place is reserved for returning clients.
 const KEPT_TIME: Duration = Duration::from_secs(2);
-/// How often a client counts as heard of that is not read, but takes what waits for it.
+/// How often a client that is not read, but reads its replies, counts as alive.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
 
-/// Why a connection ends on our side or the peer's.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
-    #[error("the peer closed it")]
+enum CloseCause {
+    #[error("the peer closed the connection")]
     ByPeer,
-    #[error("the peer closed it in the middle of a frame")]
+    #[error("the peer closed the connection in the middle of a frame")]
     CutOff,
     #[error("{0}")]
     Lost(#[from] io::Error),
     #[error("{0}")]
     Frame(#[from] FrameError),
-    #[error("the peer did not take the last replies")]
+    #[error("the peer did not read the last replies")]
     LastNotTaken,
-    #[error("an answer to a four-letter word was too large beside all that waits")]
+    #[error("too little memory for the answer to a four-letter word")]
     NoRoomForAnswer,
-    #[error("no answer to a four-letter word within {0:?}: others were asked for before")]
+    #[error(
+        "no answer to a four-letter word within {0:?}: earlier words were still being answered"
+    )]
     NoAnswer(Duration),
-    #[error("dropped a client that took nothing of what waits for it for {0:?}")]
+    #[error("disconnected a client that read no replies for {0:?}")]
     NotTaken(Duration),
     #[error("the TLS handshake failed: {0}")]
     NoTls(io::Error),
@@ -65,8 +65,8 @@ enum Ended {
     NoClient(String),
 }
 
-impl Ended {
-    /// A handshake has failed.
+impl CloseCause {
+    /// The error of a failed handshake.
     fn no_tls(error: io::Error) -> Self {
         match error.downcast::<NoRoom>() {
             Ok(no_room) => Self::NoRoomForTls(no_room),
@@ -75,24 +75,29 @@ impl Ended {
     }
 }
 
-/// How a connection begins.
-enum Opening {
+/// The first bytes of a connection.
+enum FirstBytes {
     Handshake(Bytes),
-    /// A four-letter word, and what follows it if the word takes something.
+    /// A four-letter word, and its argument if it takes one.
     Word([u8; 4], i64),
-    /// The hello of a client that wants TLS, where there is none.
+    /// The hello of a TLS client at a port without TLS.
     Tls,
 }
 
 /// Serves one connection from its first byte to its last.
 #[tracing::instrument(name = "connection", level = "debug", skip_all, fields(%peer, id))]
-pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted, slot: Slot) {
+pub(crate) async fn serve_connection(
+    shared: Arc<Shared>,
+    peer: Peer,
+    accepted: Accepted,
+    slot: Slot,
+) {
     let mut time = shared.plan.limits.handshake_time;
     if slot.is_kept() {
         time = time.min(KEPT_TIME);
     }
     let until = (Instant::now() + time, time);
-    // The charge is for as long as the connection lives.
+    // The charge lasts as long as the connection.
     let (opened, _charge) = match in_time(until, open(&shared, accepted, &slot)).await {
         Ok(opened) => opened,
         Err(ended) => {
@@ -109,12 +114,12 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     let connection = Arc::new(connection.in_place(slot.is_kept()));
 
     let mut reader = Reader::new(opened.incoming);
-    let ended = match in_time(until, reader.opening()).await {
-        Ok(Opening::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
-        Ok(Opening::Word(word, mask)) => {
+    let ended = match in_time(until, reader.first_bytes()).await {
+        Ok(FirstBytes::Handshake(frame)) => serve(&shared, &mut reader, &connection, frame).await,
+        Ok(FirstBytes::Word(word, mask)) => {
             answer_word(&shared, &connection, (word, mask), until).await
         }
-        Ok(Opening::Tls) => refuse_tls(&shared, &connection).await,
+        Ok(FirstBytes::Tls) => refuse_tls(&shared, &connection).await,
         Err(ended) => Err(ended),
     };
 
@@ -129,35 +134,36 @@ pub(crate) async fn converse(shared: Arc<Shared>, peer: Peer, accepted: Accepted
     drop(slot);
 }
 
-/// Does what comes before the first byte of the protocol. With TLS, that is charged for from the client's
-/// first byte on, and done on a thread of its own.
+/// Prepares a connection for the first byte of the protocol. With TLS, the handshake is charged from the client's first
+/// byte on, and is done on a thread of its own.
 async fn open(
     shared: &Shared,
     accepted: Accepted,
     slot: &Slot,
-) -> Result<(Opened, Option<Arc<TlsCharge>>), Ended> {
+) -> Result<(Opened, Option<Arc<TlsCharge>>), CloseCause> {
     let (Some(handshakes), true) = (&shared.handshakes, accepted.is_tls()) else {
         let opened = accepted.open(|_| Ok(())).await;
-        return Ok((opened.map_err(Ended::no_tls)?, None));
+        return Ok((opened.map_err(CloseCause::no_tls)?, None));
     };
 
-    accepted.begins().await.map_err(Ended::NoTls)?;
-    let charge = TlsCharge::begin(&shared.budget, &slot.tls).await.map_err(Ended::NoRoomForTls)?;
+    accepted.begins().await.map_err(CloseCause::NoTls)?;
+    let charge =
+        TlsCharge::begin(&shared.budget, &slot.tls).await.map_err(CloseCause::NoRoomForTls)?;
     let charged = charge.clone();
     let on_read = move |bytes| charged.grow(bytes).map_err(io::Error::other);
     let opened = handshakes.run(slot.tls.turn(), accepted.open(on_read)).await;
     let opened = opened.unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
-    let opened = opened.map_err(Ended::no_tls)?;
-    charge.finish().map_err(Ended::NoRoomForTls)?;
+    let opened = opened.map_err(CloseCause::no_tls)?;
+    charge.finish().map_err(CloseCause::NoRoomForTls)?;
     Ok((opened, Some(charge)))
 }
 
-/// Waits for something that a client must not take too long for.
+/// Waits for a step that a client must complete in time.
 async fn in_time<T>(
     (deadline, time): (Instant, Duration),
-    opening: impl Future<Output = Result<T, Ended>>,
-) -> Result<T, Ended> {
-    timeout_at(deadline, opening).await.unwrap_or(Err(Ended::TooLate(time)))
+    opening: impl Future<Output = Result<T, CloseCause>>,
+) -> Result<T, CloseCause> {
+    timeout_at(deadline, opening).await.unwrap_or(Err(CloseCause::TooLate(time)))
 }
 
 async fn answer_word(
@@ -165,29 +171,34 @@ async fn answer_word(
     connection: &Connection,
     (word, mask): ([u8; 4], i64),
     until: (Instant, Duration),
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     let answer = async { Ok(four_letter::answer(word, mask, connection.peer, shared).await) };
-    let Some(answer) = in_time(until, answer).await.map_err(|_| Ended::NoAnswer(until.1))? else {
+    let Some(answer) = in_time(until, answer).await.map_err(|_| CloseCause::NoAnswer(until.1))?
+    else {
         let word = String::from_utf8_lossy(&word).into_owned();
-        let what = format!("neither a ZooKeeper handshake nor a known word: {word:?}");
-        return Err(Ended::NoClient(what));
+        let what = format!("neither a ZooKeeper handshake nor a known four-letter word: {word:?}");
+        return Err(CloseCause::NoClient(what));
     };
     send_last(shared, connection, answer.into()).await
 }
 
-/// Says in the clear that this is no TLS, which every TLS library reports at once. Whoever sees no more
-/// than an end takes the engine for one that is just starting, and tries again.
-async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), Ended> {
-    let what = "connection closed: a client wants TLS, which is not spoken at this address";
+/// Sends a plain-text refusal, which every TLS library reports at once. A client that only saw the connection end would
+/// assume that the engine is starting, and try again.
+async fn refuse_tls(shared: &Shared, connection: &Connection) -> Result<(), CloseCause> {
+    let what = "connection closed: a client uses TLS, which this address does not support";
     shared.log_limiter.warn("TLS at a plain port", Some(connection.peer), &what);
     let refusal = Bytes::from_static(b"this port does not speak TLS\n");
     send_last(shared, connection, refusal).await
 }
 
-/// Sends plain bytes and ends the connection, for a peer that the tree does not know. It is not read: who
-/// asks by `nc` has closed its side already. So that it cannot hold memory by taking a byte now and then,
-/// it has to take all of it in the time that a client may take nothing.
-async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Result<(), Ended> {
+/// Sends plain bytes and ends the connection, for a peer that is not a client. The peer is not read: `nc` has already
+/// closed its side. It must read all bytes within the send timeout, so that it cannot hold memory by reading a byte now
+/// and then.
+async fn send_last(
+    shared: &Shared,
+    connection: &Connection,
+    bytes: Bytes,
+) -> Result<(), CloseCause> {
     connection.push_last(bytes);
     connection.flush();
     let time = shared.plan.limits.send_timeout;
@@ -198,9 +209,9 @@ async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Re
             if wants.life != ConnectionState::Finishing {
                 return Ok(());
             }
-            // Load is shed among the connections that the tree knows, and this one is not.
+            // Load is shed among the connections that the tree knows, and this is not one of them.
             if wants.pause && shared.budget.pressure() == Pressure::Full {
-                return Err(Ended::NoRoomForAnswer);
+                return Err(CloseCause::NoRoomForAnswer);
             }
             let limit = stall.limit(&wants, time);
             tokio::select! {
@@ -209,17 +220,17 @@ async fn send_last(shared: &Shared, connection: &Connection, bytes: Bytes) -> Re
             }
         }
     };
-    timeout(time, send).await.unwrap_or(Err(Ended::LastNotTaken))
+    timeout(time, send).await.unwrap_or(Err(CloseCause::LastNotTaken))
 }
 
-/// Hands frames to the tree until either side ends the connection.
+/// Passes frames to the tree until either side ends the connection.
 async fn serve(
     shared: &Shared,
     reader: &mut Reader,
     connection: &Arc<Connection>,
     handshake: Bytes,
-) -> Result<(), Ended> {
-    // The tree thread outlives its connections, and if not, nobody misses the event.
+) -> Result<(), CloseCause> {
+    // The tree thread normally outlives its connections; otherwise the event is not needed.
     let _ = shared.events.send(Event::Connected(connection.clone(), handshake));
     let ended = exchange(shared, reader, connection).await;
     let _ = shared.events.send(Event::Disconnected(connection.id));
@@ -230,8 +241,8 @@ async fn exchange(
     shared: &Shared,
     reader: &mut Reader,
     connection: &Connection,
-) -> Result<(), Ended> {
-    // The client may have sent its first requests along with the handshake.
+) -> Result<(), CloseCause> {
+    // The client may have sent its first requests together with the handshake.
     reader.deliver(shared, connection)?;
     let mut stall = StallDetector::default();
     let mut lived = Instant::now();
@@ -243,7 +254,7 @@ async fn exchange(
         }
         let full = shared.pipeline.is_full();
 
-        // It lives, although what it sends is not read.
+        // The client is alive although it is not read.
         let is_alive = stall.has_taken(&wants) && connection.is_held_back();
         if is_alive && (lived.elapsed() > SIGN_OF_LIFE || connection.has_room_again()) {
             lived = Instant::now();
@@ -257,8 +268,8 @@ async fn exchange(
                 read?;
                 reader.deliver(shared, connection)?;
                 if reader.is_flooded() {
-                    // Without this the tree would not get a turn before the socket is empty, which
-                    // may be never: one read per round and connection.
+                    // Without this the tree would not run before the socket is empty, which may be never: one read per
+                    // round and connection.
                     yield_now().await;
                 }
             }
@@ -268,13 +279,13 @@ async fn exchange(
     }
 }
 
-/// Sends what waits for the peer, and returns when there is something new to look at. A peer that takes
-/// nothing of it for too long is given up. Cancel-safe.
+/// Sends waiting data to the peer, and returns when there is something new to check. A peer that reads nothing for too
+/// long is disconnected. Cancel-safe.
 async fn send(
     connection: &Connection,
     wants: &Interest,
     limit: Option<StallLimit>,
-) -> Result<(), Ended> {
+) -> Result<(), CloseCause> {
     tokio::select! {
         () = connection.attention() => {}
         ready = connection.writable(), if wants.write => {
@@ -282,11 +293,11 @@ async fn send(
             connection.flush();
         }
         patience = run_out(limit) => {
-            // Another thread may have got on meanwhile.
+            // Another thread may have sent some of it.
             if connection.wants().taken == wants.taken {
                 return Err(match wants.life {
-                    ConnectionState::Finishing => Ended::LastNotTaken,
-                    _ => Ended::NotTaken(patience),
+                    ConnectionState::Finishing => CloseCause::LastNotTaken,
+                    _ => CloseCause::NotTaken(patience),
                 });
             }
         }
@@ -294,11 +305,11 @@ async fn send(
     Ok(())
 }
 
-/// Since when a peer has taken nothing of what waits for it. What it says gives it no time.
+/// Detects a peer that reads none of the data that waits for it. Its requests do not extend the time.
 #[derive(Default)]
 struct StallDetector {
     since: Option<Instant>,
-    /// How much it had taken by then.
+    /// How much the peer had read by then.
     taken: u64,
     is_ending: bool,
 }
@@ -308,7 +319,7 @@ impl StallDetector {
         self.taken != wants.taken
     }
 
-    /// Notes how much it has taken now. `None` if nothing waits for it.
+    /// Records how much the peer has read now. `None` if no data waits for it.
     fn limit(&mut self, wants: &Interest, send_timeout: Duration) -> Option<StallLimit> {
         let is_ending = wants.life == ConnectionState::Finishing;
         let waits = wants.write || is_ending;
@@ -324,53 +335,53 @@ impl StallDetector {
     }
 }
 
-/// Waits until the time is over that a peer has which takes nothing, and returns how long that was.
+/// Waits until the time of a peer that reads nothing is over, and returns its length.
 async fn run_out(limit: Option<StallLimit>) -> Duration {
     let Some(StallLimit { since, patience }) = limit else { return pending().await };
     sleep_until(since + patience).await;
     patience
 }
 
-/// For how long a peer may go on taking nothing.
+/// How long a peer may read nothing.
 #[derive(Clone, Copy)]
 struct StallLimit {
     since: Instant,
     patience: Duration,
 }
 
-/// Everyday ends are logged for debugging only.
-fn log_end(shared: &Shared, peer: Peer, ended: &Ended) {
-    if let Ended::Frame(FrameError::TooLong { .. }) = ended {
+/// Normal ends are only logged for debugging.
+fn log_end(shared: &Shared, peer: Peer, ended: &CloseCause) {
+    if let CloseCause::Frame(FrameError::TooLong { .. }) = ended {
         shared.metrics.counters.too_large.add(1);
     }
 
     let kind = match ended {
-        Ended::ByPeer | Ended::Lost(_) => {
+        CloseCause::ByPeer | CloseCause::Lost(_) => {
             return tracing::debug!(%peer, "connection closed: {ended}");
         }
-        Ended::CutOff => "frame cut off",
-        Ended::Frame(FrameError::TooLong { .. }) => "long frame",
-        Ended::Frame(_) => "negative frame",
-        Ended::LastNotTaken => "last replies",
-        Ended::NoRoomForAnswer => "answer memory",
-        Ended::NoAnswer(_) => "late answer",
-        Ended::NotTaken(_) => "slow client",
-        Ended::NoTls(_) => "TLS handshake",
-        Ended::NoRoomForTls(_) => "TLS memory",
-        Ended::TooLate(_) => "late handshake",
-        Ended::NoClient(_) => "no client",
+        CloseCause::CutOff => "frame cut off",
+        CloseCause::Frame(FrameError::TooLong { .. }) => "long frame",
+        CloseCause::Frame(_) => "negative frame",
+        CloseCause::LastNotTaken => "last replies",
+        CloseCause::NoRoomForAnswer => "answer memory",
+        CloseCause::NoAnswer(_) => "late answer",
+        CloseCause::NotTaken(_) => "slow client",
+        CloseCause::NoTls(_) => "TLS handshake",
+        CloseCause::NoRoomForTls(_) => "TLS memory",
+        CloseCause::TooLate(_) => "late handshake",
+        CloseCause::NoClient(_) => "no client",
     };
 
     shared.log_limiter.warn(kind, Some(peer), &format_args!("connection closed: {ended}"));
 }
 
-/// The bytes that have arrived and are no whole frame yet.
+/// The bytes that have arrived and do not form a complete frame yet.
 struct Reader {
     incoming: Incoming,
     buffer: BytesMut,
-    /// How much room the next read gets: more for a client that fills it.
+    /// The buffer space for the next read: more for a client that fills it.
     room: usize,
-    /// How much of the buffer is on the connection's account.
+    /// How much of the buffer is charged to the connection's account.
     charged: usize,
 }
 
@@ -380,13 +391,13 @@ impl Reader {
     }
 
     /// Waits for bytes. Cancel-safe.
-    async fn fill(&mut self) -> Result<(), Ended> {
+    async fn fill(&mut self) -> Result<(), CloseCause> {
         self.buffer.reserve(self.room);
         let room = self.buffer.capacity() - self.buffer.len();
         let count = self.incoming.read(&mut self.buffer).await?;
         match count {
-            0 if self.buffer.is_empty() => return Err(Ended::ByPeer),
-            0 => return Err(Ended::CutOff),
+            0 if self.buffer.is_empty() => return Err(CloseCause::ByPeer),
+            0 => return Err(CloseCause::CutOff),
             _ => {}
         }
         self.room = match count == room {
@@ -396,13 +407,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether more had arrived than the last read could take.
+    /// Whether more data had arrived than the last read could hold.
     fn is_flooded(&self) -> bool {
         self.room == LARGE_READ
     }
 
-    /// Hands over all whole frames that have arrived.
-    fn deliver(&mut self, shared: &Shared, connection: &Connection) -> Result<(), Ended> {
+    /// Delivers all complete frames that have arrived.
+    fn deliver(&mut self, shared: &Shared, connection: &Connection) -> Result<(), CloseCause> {
         let mut frames = Vec::new();
         let outcome = loop {
             match split_frame(&mut self.buffer, shared.plan.config.max_frame) {
@@ -415,14 +426,14 @@ impl Reader {
         let is_large = self.charged > 2 * LARGE_READ;
         let goes_on = is_large && !frames.is_empty() && self.buffer.len() <= LARGE_READ;
         let is_over = !self.is_flooded() && self.buffer.len() <= SMALL_READ;
-        if goes_on || (is_over && self.buffer.capacity() > LITTLE) {
-            // The room of a large request, or of many, goes with it, rather than stay with a client
-            // that is idle and would be taken for a large one.
+        if goes_on || (is_over && self.buffer.capacity() > SMALL_SHARE_BYTES) {
+            // The buffer of a large request, or of many requests, is released with it. Otherwise an idle client would
+            // be counted as a large one.
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
 
         self.charge(connection);
-        // What came before a bad frame was still asked for.
+        // The requests before a bad frame are still valid.
         if !frames.is_empty() {
             connection.deliver(&frames);
             let _ = shared.events.send(Event::Frames(connection.id, frames));
@@ -430,7 +441,7 @@ impl Reader {
         outcome
     }
 
-    /// Puts what the buffer takes on the connection's account.
+    /// Charges the buffer's memory to the connection's account.
     fn charge(&mut self, connection: &Connection) {
         let bytes = self.buffer.capacity();
         match bytes.checked_sub(self.charged) {
@@ -438,19 +449,19 @@ impl Reader {
             None => connection.account.subtract(self.charged - bytes),
         }
         self.charged = bytes;
-        if self.buffer.len() > LITTLE {
+        if self.buffer.len() > SMALL_SHARE_BYTES {
             connection.moved();
         }
     }
 
-    /// Reads the first frame, or the word that stands in its place.
-    async fn opening(&mut self) -> Result<Opening, Ended> {
+    /// Reads the first frame, or the four-letter word in its place.
+    async fn first_bytes(&mut self) -> Result<FirstBytes, CloseCause> {
         loop {
             if let Some(word) = self.buffer.first_chunk::<4>().copied()
                 && word.iter().all(u8::is_ascii_alphabetic)
             {
                 match self.argument(word) {
-                    Some(mask) => return Ok(Opening::Word(word, mask)),
+                    Some(mask) => return Ok(FirstBytes::Word(word, mask)),
                     None => {
                         self.fill().await?;
                         continue;
@@ -458,19 +469,19 @@ impl Reader {
                 }
             }
 
-            // As a length it would be far over the limit.
+            // Taken as a length, it would be far above the limit.
             if self.buffer.starts_with(&TLS_HANDSHAKE) {
-                return Ok(Opening::Tls);
+                return Ok(FirstBytes::Tls);
             }
 
             if let Some(frame) = split_frame(&mut self.buffer, MAX_HANDSHAKE)? {
-                return Ok(Opening::Handshake(frame));
+                return Ok(FirstBytes::Handshake(frame));
             }
             self.fill().await?;
         }
     }
 
-    /// What follows a word: a mask behind `stmk`, and nothing behind the others. `None` if it has not arrived.
+    /// The argument of a word: a mask after `stmk`, and nothing after the others. `None` if it has not arrived.
     fn argument(&self, word: [u8; 4]) -> Option<i64> {
         if word != *b"stmk" {
             return Some(0);
@@ -478,8 +489,8 @@ impl Reader {
         self.buffer.get(word.len()..)?.first_chunk().map(|bytes| i64::from_be_bytes(*bytes))
     }
 
-    /// Reads on for a moment and throws it away: closing a socket with unread bytes would make the
-    /// operating system throw away the last reply instead.
+    /// Reads and discards data for a moment: if a socket with unread bytes is closed, the operating system may discard
+    /// the last reply.
     async fn linger(&mut self) {
         let drain = async {
             self.buffer.clear();

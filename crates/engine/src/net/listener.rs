@@ -1,4 +1,4 @@
-//! Listening sockets: opened as the plan says, and accepted from within the limits.
+//! Listening sockets: opened according to the plan, and accepting connections within the limits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::conversation::converse;
+use super::conversation::serve_connection;
 use crate::error::StartError;
 use crate::settings::plan::Plan;
 use crate::shared::{Addresses, Shared};
@@ -18,10 +18,10 @@ use crate::sockets::stream::{Accepted, Peer};
 use crate::sockets::tls::CurrentTls;
 use crate::sockets::unix::{PRIVATE, SocketFile, listen_at};
 
-/// How long accepting rests when the operating system has run out of something.
+/// How long accepting pauses when the operating system has run out of a resource.
 const OUT_OF_RESOURCES: Duration = Duration::from_millis(100);
 
-/// Where connections come in.
+/// A listening socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -29,7 +29,7 @@ pub(crate) enum Listener {
     Tls(TcpListener, CurrentTls),
 }
 
-/// The sockets that clients and monitors come in by.
+/// The listening sockets for clients and monitors.
 #[derive(Default)]
 pub(crate) struct BoundSockets {
     pub(crate) listeners: Vec<Listener>,
@@ -52,7 +52,7 @@ impl BoundSockets {
         }
 
         #[cfg(feature = "tls")]
-        // Taken out: a key that is replaced later does not stay in the plan.
+        // Taken out of the plan, so that a key that is replaced later does not remain there.
         if let Some((addresses, tls)) = plan.tls.take() {
             let tls = CurrentTls::new(tls);
             for address in addresses {
@@ -94,7 +94,7 @@ impl BoundSockets {
         Ok((listener, bound))
     }
 
-    /// Whether it is this engine that listens there. Every address of the machine stands for each.
+    /// Whether this engine already listens there. The wildcard address includes every address of the machine.
     fn has(&self, wanted: SocketAddr) -> bool {
         let overlaps = |own: &SocketAddr| {
             let is_any = own.ip().is_unspecified() || wanted.ip().is_unspecified();
@@ -104,14 +104,14 @@ impl BoundSockets {
     }
 }
 
-/// Accepts connections for as long as the runtime lives.
+/// Accepts connections while the runtime runs.
 pub(crate) async fn accept(listener: Listener, pace: Arc<Pace>, shared: Arc<Shared>) {
     loop {
         let (peer, accepted) = match listener.next().await {
             Ok(accepted) => accepted,
             Err(e) if is_of_one_connection(&e) => continue,
             Err(e) => {
-                let what = format!("cannot accept connections ({e}): trying until it works");
+                let what = format!("cannot accept connections ({e}): trying again");
                 shared.log_limiter.warn("accept", None, &what);
                 tokio::time::sleep(OUT_OF_RESOURCES).await;
                 continue;
@@ -120,7 +120,7 @@ pub(crate) async fn accept(listener: Listener, pace: Arc<Pace>, shared: Arc<Shar
 
         match shared.admission.admit(peer) {
             Ok(slot) => {
-                tokio::spawn(converse(shared.clone(), peer, accepted, slot));
+                tokio::spawn(serve_connection(shared.clone(), peer, accepted, slot));
             }
             Err(refusal) => {
                 shared.metrics.counters.rejected.add(1);
@@ -129,7 +129,7 @@ pub(crate) async fn accept(listener: Listener, pace: Arc<Pace>, shared: Arc<Shar
             }
         }
 
-        // Those that were refused count as well: refusing is work, too.
+        // Refused connections count too, because a refusal takes time.
         let pause = pace.admit(Instant::now());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
@@ -158,7 +158,7 @@ impl Listener {
     }
 }
 
-/// Errors that say nothing about the next connection.
+/// Errors that concern only one connection.
 fn is_of_one_connection(e: &io::Error) -> bool {
     matches!(
         e.kind(),
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// A Unix socket had as many wait as if nothing had been set. Seen to fail that way.
+    /// Symptom: the backlog of a Unix socket did not have the configured length. Seen to fail that way.
     #[tokio::test]
     async fn e45_as_many_wait_at_a_unix_socket_as_its_backlog_says() {
         let dir = TempDir::new().unwrap();
@@ -196,9 +196,9 @@ mod tests {
                     Ok(()) => waiting.push(socket),
                     Err(e) => break e,
                 }
-                assert!(waiting.len() < 100, "nobody has to wait outside");
+                assert!(waiting.len() < 100, "the backlog has room");
             };
-            // The system lets one more in.
+            // The system allows one more.
             assert_eq!((refusal, waiting.len()), (Errno::AGAIN, backlog as usize + 1));
         }
     }

@@ -1,4 +1,4 @@
-//! Clients on their way in and out: new connections, and the task of each.
+//! Client connections: the listeners, and the task of each connection.
 
 mod conversation;
 pub(crate) mod listener;

@@ -1,25 +1,25 @@
-//! Which four-letter words there are, and which of them are answered.
+//! The known four-letter words, and those that are answered.
 
-/// All that there are.
+/// All known words.
 pub(crate) const KNOWN: [&str; 18] = [
     "conf", "cons", "crst", "dirs", "dump", "envi", "gtmk", "hash", "isro", "mntr", "ruok", "srst",
     "srvr", "stat", "stmk", "wchc", "wchp", "wchs",
 ];
-/// Harmless in the hands of any client that reaches the engine.
+/// Words that any client may use without harm.
 const HARMLESS: [&str; 3] = ["isro", "ruok", "srvr"];
-/// What a whitelist need not list, as in ZooKeeper, whose own scripts ask for it.
+/// The word that a whitelist need not list, as in ZooKeeper, whose own scripts use it.
 const ALWAYS: &str = "srvr";
 
-/// The words that are answered.
+/// The words to answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FourLetterWords {
     listed: Vec<&'static str>,
-    /// Whether the harmless words need to be listed too.
+    /// Whether the harmless words must be listed too.
     listed_only: bool,
 }
 
 impl FourLetterWords {
-    /// Adds a word, or all of them for `*`; the error is a word that there is not.
+    /// Adds a word, or all of them for `*`; an unknown word is an error.
     pub(crate) fn allow(&mut self, word: &str) -> Result<(), String> {
         match KNOWN.iter().find(|known| **known == word) {
             Some(known) => self.listed.push(known),
@@ -29,14 +29,12 @@ impl FourLetterWords {
         Ok(())
     }
 
-    /// Answers only the words of a list in ZooKeeper's form, which ignores those that there are not.
+    /// Answers only the words of a list in ZooKeeper's form; unknown words are ignored.
     pub(crate) fn allow_only(&mut self, list: &str) {
         self.listed_only = true;
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if let Err(word) = self.allow(word) {
-                tracing::warn!(
-                    "there is no four-letter word {word:?}: its place in the list has no effect"
-                );
+                tracing::warn!("the four-letter word {word:?} is unknown and is ignored");
             }
         }
     }
@@ -63,8 +61,8 @@ mod tests {
         assert!(KNOWN.iter().all(|word| words.allows(word)));
     }
 
-    /// Symptom: `ruok` and `isro` were answered although ZooKeeper's list left them out, and a word of it that
-    /// there is not ended the start.
+    /// Symptom: `ruok` and `isro` were answered although ZooKeeper's list left them out, and an unknown word in it
+    /// prevented the start.
     #[test]
     fn k40_a_whitelist_is_all_that_is_answered_and_may_have_unknown_words() {
         let mut words = FourLetterWords::default();

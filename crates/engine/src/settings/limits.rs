@@ -1,4 +1,4 @@
-//! The limits for one client and for all: the defaults, and which limits follow from others.
+//! The limits for one client and for all clients together: the defaults, and the limits that follow from others.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use lockkeeper_tree::Config;
 use super::memory;
 use crate::sockets::listen::BACKLOG;
 
-/// The limits that the engine itself keeps; those of the tree are in its [`Config`]. The setters of
-/// [`Builder`](crate::Builder) say what each is.
+/// The limits that the engine itself enforces; those of the tree are in its [`Config`]. The setters of
+/// [`Builder`](crate::Builder) describe each.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_connections: usize,
@@ -46,12 +46,12 @@ impl Limits {
         self.max_connections_per_address.unwrap_or(most)
     }
 
-    /// The memory for all that waits, in bytes.
+    /// The budget for all waiting data, in bytes.
     pub(crate) fn memory_budget(&self) -> usize {
         self.memory_budget.unwrap_or_else(memory::default_budget)
     }
 
-    /// Asks the system for what was not set, once, and tells the tree.
+    /// Queries the system for the limits that were not set, once, and passes them to the tree.
     pub(super) fn apply_to(&mut self, config: &mut Config) {
         let memory = self.memory_budget.get_or_insert_with(memory::default_budget);
         config.max_watch_bytes = *memory / 2;

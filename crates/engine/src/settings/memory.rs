@@ -1,4 +1,4 @@
-//! How much memory there is for this process, and which share of it an engine takes.
+//! The memory that this process can use, and the shares of it that an engine uses.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::files::read_kernel_file;
 
-/// What is assumed where the system does not tell.
-const UNKNOWN: u64 = 1024 * 1024 * 1024;
+/// The assumed memory if the system does not report it.
+const ASSUMED_MEMORY: u64 = 1024 * 1024 * 1024;
 
-/// One part in so many of the addresses that are left holds data.
-const ADDRESSES: u64 = 3;
+/// One in this many of the remaining addresses holds data.
+const ADDRESSES_PER_BYTE: u64 = 3;
 
-/// The least that is planned with: an engine with less could not work.
-const LEAST: u64 = 64 * 1024 * 1024;
+/// The least memory that is assumed: an engine could not work with less.
+const MIN_MEMORY: u64 = 64 * 1024 * 1024;
 
-/// A quarter of the memory, for all that waits and for watches: with twice as much for the data, a
-/// quarter is left for the allocator, for the program around the engine, and for the system.
+/// A quarter of the memory, for waiting data and watches: with twice as much for the tree, a quarter remains for the
+/// allocator, the embedding program, and the system.
 pub(crate) fn default_budget() -> usize {
     share(available() / 4)
 }
@@ -30,17 +30,21 @@ fn share(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The memory of the machine, or the least of the limits of the process and of the control groups in which
-/// it runs, in bytes.
+/// The memory of the machine, or the smallest of the limits of the process and of its control groups, in bytes.
 pub(crate) fn available() -> u64 {
     let machine =
         read_kernel_file("/proc/meminfo").ok().and_then(|text| kilobytes_of(&text, "MemTotal:"));
     let groups = read_kernel_file("/proc/self/cgroup").unwrap_or_default();
     let groups = limit_files(&groups).into_iter().filter_map(|file| read_limit(&file));
-    groups.chain(machine).chain(limits_of_addresses()).min().unwrap_or(UNKNOWN).max(LEAST)
+    groups
+        .chain(machine)
+        .chain(limits_of_addresses())
+        .min()
+        .unwrap_or(ASSUMED_MEMORY)
+        .max(MIN_MEMORY)
 }
 
-/// What the limits of this process leave: those of all its addresses (`ulimit -v`), and of those of data
+/// The memory that the limits of this process leave: the limit of all its addresses (`ulimit -v`), and that of its data
 /// (`ulimit -d`).
 fn limits_of_addresses() -> impl Iterator<Item = u64> {
     let status = read_kernel_file("/proc/self/status").unwrap_or_default();
@@ -51,23 +55,22 @@ fn limits_of_addresses() -> impl Iterator<Item = u64> {
     all.into_iter().chain(data)
 }
 
-/// What memory there is within a limit of addresses: a third of what the process's code and tables leave.
-/// The allocator reserves addresses in large pieces, keeps those that have become free, and finds no room
-/// in them for what is larger.
+/// The usable memory within a limit of addresses: a third of the addresses that the process's code and tables leave.
+/// The allocator reserves addresses in large blocks, keeps those that have become free, and cannot use them for larger
+/// objects.
 fn usable(addresses: u64, others: u64) -> u64 {
-    addresses.saturating_sub(others) / ADDRESSES
+    addresses.saturating_sub(others) / ADDRESSES_PER_BYTE
 }
 
-/// A line such as `MemTotal:  24737844 kB`, in bytes.
+/// The value of a line such as `MemTotal:  24737844 kB`, in bytes.
 fn kilobytes_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
 }
 
-/// The files that may hold a limit: of the group of the process, and of all around it. Within a
-/// container the group's path is one of the machine, which is not there, and its own files are at
-/// the top.
+/// The files that may contain a limit: those of the process's group and of all groups around it. In a container, the
+/// group's path is one of the machine and does not exist, and the container's own files are at the top.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -89,8 +92,8 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The number in such a file; `None` for no limit, which version 2 writes as `max` and version 1 as
-/// a number near the largest.
+/// The number in such a file; `None` for no limit, which version 2 writes as `max` and version 1 as a number near the
+/// maximum.
 fn read_limit(file: &Path) -> Option<u64> {
     read_kernel_file(file).ok()?.trim().parse().ok()
 }
@@ -100,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_tells_its_memory() {
+    fn the_memory_of_the_machine_is_read() {
         let text = "MemTotal:       24737844 kB\nMemFree:         3137144 kB\n";
         assert_eq!(kilobytes_of(text, "MemTotal:"), Some(24_737_844 * 1024));
         assert_eq!(kilobytes_of("MemFree: 1 kB\n", "MemTotal:"), None);
-        assert!(available() >= LEAST);
+        assert!(available() >= MIN_MEMORY);
     }
 
     #[test]

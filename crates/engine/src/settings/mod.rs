@@ -1,4 +1,4 @@
-//! What an engine is started with: set in `builder`, read from a `plan`.
+//! The settings of an engine: set in `builder`, read from a `plan`.
 
 pub(crate) mod builder;
 pub(crate) mod four_letter;

@@ -1,4 +1,4 @@
-//! Settings that fit together: what the rest of the engine reads.
+//! Settings that have been checked to fit together, for the rest of the engine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::sockets::tls::Tls;
 use crate::spin::Spin;
 use crate::storage::Durability;
 
-/// What an engine runs with. The setters of [`Builder`](crate::Builder) say what each is.
+/// The checked settings of an engine. The setters of [`Builder`](crate::Builder) describe each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) listen: Vec<SocketAddr>,
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<(Vec<SocketAddr>, Tls)>,
     pub(crate) metrics_address: Option<SocketAddr>,
-    /// The names under which monitors may ask, besides `localhost`.
+    /// The host names for which monitors may send requests, besides `localhost`.
     pub(crate) metrics_hosts: Vec<String>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) durability: Durability,
@@ -32,12 +32,12 @@ pub(crate) struct Plan {
     pub(crate) idle_hook: Option<IdleHook>,
     pub(crate) limits: Limits,
     pub(crate) four_letter_words: FourLetterWords,
-    /// What the tree decides about.
+    /// The settings of the tree.
     pub(crate) config: Config,
 }
 
 impl Plan {
-    /// Whether there is an address for clients.
+    /// Whether there is any address for clients.
     pub(super) fn listens(&self) -> bool {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -47,7 +47,7 @@ impl Plan {
     }
 }
 
-/// What the embedding program does when the engine is idle after a load.
+/// The embedding program's action for an engine that has become idle after a load.
 #[derive(Clone)]
 pub(crate) struct IdleHook(Arc<dyn Fn() + Send + Sync>);
 

@@ -1,7 +1,7 @@
-//! The thread that does TLS handshakes.
+//! The thread for TLS handshakes.
 //!
-//! A handshake is a signature: with a key of RSA 4096, ten milliseconds of a processor, and a client needs to
-//! send no more than a hello for it. On the thread that owns the tree, a thousand hellos made everyone wait.
+//! A handshake needs a signature: with a key of RSA 4096, this takes ten milliseconds of processor time, and a client
+//! only needs to send a hello to cause it. On the thread that owns the tree, a thousand hellos made all clients wait.
 
 use std::future::{Future, poll_fn};
 use std::mem::replace;
@@ -20,13 +20,13 @@ use crate::thread;
 #[derive(Debug)]
 pub(crate) struct Handshakes {
     handle: Handle,
-    /// Dropped: the end.
+    /// Dropping it ends the thread.
     _end: oneshot::Sender<()>,
 }
 
 impl Handshakes {
     pub(crate) fn start() -> Result<Self, StartError> {
-        // First come new handshakes, and those that another thread wakes: these only wait for their turns.
+        // New handshakes, and those that another thread wakes, come first: these only wait for their turns.
         let runtime = Builder::new_current_thread().global_queue_interval(1).build();
         let runtime = runtime.map_err(StartError::refused("a thread for TLS"))?;
         let handle = runtime.handle().clone();
@@ -36,11 +36,11 @@ impl Handshakes {
         Ok(Self { handle, _end: end })
     }
 
-    /// Does a handshake on the thread, with a socket that the caller's runtime goes on to watch. `None` if the
-    /// thread has ended. Dropping the future ends the handshake.
+    /// Runs a handshake on the thread, with a socket that the caller's runtime continues to watch. `None` if the thread
+    /// has ended. Dropping the future ends the handshake.
     ///
-    /// Those with the same `turn`, a semaphore of one permit, get as much of the thread together as one that
-    /// has a turn of its own.
+    /// Handshakes with the same `turn`, a semaphore with one permit, together get as much of the thread as one that has
+    /// a turn of its own.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         turn: Arc<Semaphore>,
@@ -51,18 +51,18 @@ impl Handshakes {
     }
 }
 
-/// Waits for the turn before each step of a future. A signature is made within one step.
+/// Waits for the turn before each step of a future. A signature is computed within one step.
 async fn in_turns<T>(turn: Arc<Semaphore>, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         let permit = turn.acquire().await;
-        // With the turn to the end of the queue: whoever has another one, and is ready, goes first.
+        // Goes to the end of the queue with the turn: ready tasks with another turn run first.
         suspend(Waker::wake_by_ref).await;
         let step = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
         drop(permit);
         match step {
             Poll::Ready(done) => return done,
-            // What the step waits for wakes this task.
+            // The step's own wakers wake this task.
             Poll::Pending => suspend(|_| {}).await,
         }
     }
@@ -102,9 +102,9 @@ mod tests {
         Arc::new(Semaphore::new(1))
     }
 
-    /// Hellos of one address came before those of all others that arrived later.
+    /// Symptom: hellos of one address were handled before those of all other addresses that arrived later.
     ///
-    /// Seen to fail without turns: it is the last.
+    /// Seen to fail without turns: the other one is the last.
     #[tokio::test]
     async fn n42_origins_take_turns_however_many_handshakes_each_has() {
         const MANY: usize = 100;
@@ -140,8 +140,7 @@ mod tests {
         assert!(place < MANY / 10, "{place}");
     }
 
-    /// The handshake does not let go of its thread before the caller's one has gone on. On one thread, neither
-    /// would.
+    /// The handshake blocks its thread until the caller's thread has continued. On a single thread, neither would.
     ///
     /// Seen to fail with handshakes on the caller's thread.
     #[tokio::test]
@@ -163,7 +162,7 @@ mod tests {
 
     /// Seen to fail with handshakes that are left to themselves.
     #[tokio::test]
-    async fn who_gives_up_ends_the_handshake() {
+    async fn a_caller_that_gives_up_ends_the_handshake() {
         let handshakes = Handshakes::start().unwrap();
         let (still_there, ended) = oneshot::channel::<()>();
         let endless = handshakes.run(turn(), async move {
@@ -172,7 +171,7 @@ mod tests {
         });
         tokio::select! {
             biased;
-            _ = endless => panic!("it has ended"),
+            _ = endless => panic!("it must not end"),
             () = std::future::ready(()) => {}
         }
         let ended = tokio::time::timeout(LONG, ended).await;

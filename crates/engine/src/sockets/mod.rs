@@ -1,4 +1,4 @@
-//! Sockets of all kinds, with and without TLS: how they listen, read and write.
+//! Sockets of all kinds, with and without TLS.
 
 pub(crate) mod handshakes;
 pub(crate) mod listen;

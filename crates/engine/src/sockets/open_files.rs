@@ -1,15 +1,14 @@
-//! Room for connections: each needs a file descriptor, and many systems give 1,024 unless asked.
+//! The limit of open files: each connection needs a file descriptor, and many systems allow 1,024 by default.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors for everything but clients' connections: listeners, the data directory, monitors, the
-/// owner of the process, and what else it has open. Of few descriptors, a quarter.
+/// Descriptors for everything except clients' connections: listeners, the data directory, monitors, and other files of
+/// the process. If there are few descriptors, a quarter of them.
 const OTHERS: u64 = 256;
 
-/// Raises this process's limit of open files as far as `connections` need it and the system
-/// allows. A limit that is high enough already stays as it is. Returns how many connections there is
-/// room for, up to `connections`: with more, none could be accepted any more, not even from those for
-/// whom places are kept, and the engine could open no file.
+/// Raises this process's limit of open files as far as `connections` need it and the system allows. A sufficient limit
+/// is left unchanged. Returns for how many connections there is room, up to `connections`: with more, no connection
+/// could be accepted, not even on reserved places, and the engine could not open any file.
 pub(crate) fn make_room_for(connections: usize) -> usize {
     let needed = (connections as u64).saturating_add(OTHERS);
     let limit = getrlimit(Resource::Nofile);
@@ -28,7 +27,7 @@ pub(crate) fn make_room_for(connections: usize) -> usize {
     let room = usize::try_from(got - OTHERS.min(got / 4)).unwrap_or(connections);
     if room < connections {
         tracing::warn!(
-            "this process may open {got} files, so no more than {room} connections are accepted: raise the hard \
+            "this process may open {got} files, so at most {room} connections are accepted: raise the hard \
              limit (ulimit -Hn) for more"
         );
     }
@@ -50,6 +49,6 @@ mod tests {
         assert_eq!(current(), before.saturating_add(OTHERS).min(hard));
         let room = make_room_for(usize::MAX);
         assert!(current() <= hard);
-        assert!(room as u64 <= current() - OTHERS, "{room} beside the files that are not theirs");
+        assert!(room as u64 <= current() - OTHERS, "{room} connections besides other files");
     }
 }

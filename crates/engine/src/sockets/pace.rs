@@ -1,8 +1,8 @@
-//! How fast connections are admitted.
+//! Limits the rate at which connections are admitted.
 //!
-//! After a restart or a network fault all clients come back at once. Their handshakes must not
-//! keep those that are back already from being served, so beyond a burst they are admitted at a
-//! steady rate; the others wait in the operating system's queue, and none is refused.
+//! After a restart or a network failure all clients reconnect at once. Their handshakes must not delay the clients that
+//! are already connected, so beyond a burst they are admitted at a steady rate; the others wait in the operating
+//! system's queue, and none is refused.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Pace {
     /// The time that one connection takes up.
     interval: Duration,
-    /// When all that were admitted have used up their time.
+    /// When all admitted connections have used up their time.
     paid_until: Mutex<Instant>,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Pace {
 const BURST: Duration = Duration::from_millis(200);
 
 impl Pace {
-    /// At most so many a second, at least 1.
+    /// At most this many per second, at least 1.
     pub(crate) fn per_second(rate: u32) -> Self {
         Self {
             interval: Duration::from_secs(1) / rate.max(1),
@@ -28,12 +28,12 @@ impl Pace {
         }
     }
 
-    /// Admits one more, and tells how long to wait before the next.
+    /// Admits one more, and returns how long to wait before the next.
     pub(crate) fn admit(&self, now: Instant) -> Duration {
         let mut paid = self.paid_until.lock().unwrap_or_else(PoisonError::into_inner);
         *paid = (*paid).max(now) + self.interval;
         let ahead = paid.saturating_duration_since(now);
-        // One may always come: a rate below one per burst must not stand still.
+        // One is always admitted: a rate below one per burst must not block.
         ahead.saturating_sub(BURST.max(self.interval))
     }
 }

@@ -1,4 +1,4 @@
-//! TCP and Unix sockets, and TLS on top of TCP, behind one pair of types.
+//! TCP and Unix sockets, and TLS over TCP, behind one pair of types.
 
 use std::fmt;
 use std::io;
@@ -12,12 +12,12 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 #[cfg(feature = "tls")]
 use crate::sockets::tls::{Tls, TlsIncoming, TlsOutlet};
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
     Tcp(SocketAddr),
     Unix {
-        /// The user, as the operating system vouches for.
+        /// The user, as reported by the operating system.
         uid: u32,
     },
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The half that its connection's task reads.
+/// The half that the connection's task reads.
 pub(crate) enum Incoming {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
@@ -61,7 +61,7 @@ impl Incoming {
     }
 }
 
-/// The half that any thread may write.
+/// The half to which any thread may write.
 pub(crate) enum Outlet {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
@@ -70,7 +70,7 @@ pub(crate) enum Outlet {
 }
 
 impl Outlet {
-    /// Waits until a write may get on.
+    /// Waits until a write may succeed.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(half) => half.writable().await,
@@ -80,7 +80,7 @@ impl Outlet {
         }
     }
 
-    /// Writes what the socket takes at once.
+    /// Writes as much as the socket accepts at once.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
@@ -90,7 +90,7 @@ impl Outlet {
         }
     }
 
-    /// Whether bytes that count as written wait for the socket.
+    /// Whether bytes that count as written still wait for the socket.
     pub(crate) fn has_backlog(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,
@@ -108,7 +108,7 @@ impl Outlet {
         }
     }
 
-    /// Ends one direction or both, without waiting; the peer sees it, and so does our reader.
+    /// Ends one or both directions, without waiting; the peer and our reader notice it.
     pub(crate) fn shutdown(&self, how: Shutdown) {
         // The only error is that the peer was faster.
         let _ = match self {
@@ -120,7 +120,7 @@ impl Outlet {
     }
 }
 
-/// A connection that was just accepted.
+/// A newly accepted connection.
 pub(crate) enum Accepted {
     Open(Opened),
     /// Before its handshake.
@@ -132,13 +132,12 @@ pub(crate) enum Accepted {
 pub(crate) struct Opened {
     pub(crate) incoming: Incoming,
     pub(crate) outlet: Outlet,
-    /// The subject of the client's certificate, if it has shown one.
+    /// The subject of the client's certificate, if it has presented one.
     pub(crate) subject: Option<String>,
 }
 
 impl Accepted {
-    /// Replies leave at once: waiting to fill a packet would cost a client that is waiting for a lock
-    /// 40 ms.
+    /// Replies are sent at once: waiting to fill a packet would delay a client that waits for a lock by 40 ms.
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let (incoming, outlet) = stream.into_split();
@@ -164,7 +163,7 @@ impl Accepted {
         !matches!(self, Self::Open(_))
     }
 
-    /// Waits until the client has sent something, if that is what a handshake begins with.
+    /// Waits until the client has sent something, if the connection begins with a handshake.
     pub(crate) async fn begins(&self) -> io::Result<()> {
         match self {
             Self::Open(_) => Ok(()),
@@ -173,8 +172,8 @@ impl Accepted {
         }
     }
 
-    /// Does what comes before the first byte of the protocol. A handshake reports how many bytes it has
-    /// read, each time, and ends with the error if it may not.
+    /// Prepares the connection for the first byte of the protocol. A handshake reports each number of bytes that it has
+    /// read, and ends with the error if more is not allowed.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables))]
     pub(crate) async fn open(
         self,

@@ -1,8 +1,7 @@
 //! TLS for the engine's own connections.
 //!
-//! The engine writes replies from whichever thread has them, without waiting, so the encryption is
-//! used as what it is in `rustls`: a state between plain and encrypted bytes, here behind a lock
-//! that both halves of a connection share. `tokio-rustls` does the handshake only.
+//! The engine writes replies from any thread, without waiting, so it uses `rustls` directly as a state between plain
+//! and encrypted bytes, behind a lock that both halves of a connection share. `tokio-rustls` only does the handshake.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -25,26 +24,26 @@ use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig, ServerConnection,
 use crate::files::read_regular_file;
 use crate::sockets::x509;
 
-/// How much is encrypted before the socket has taken it, in bytes: two records of full length.
+/// How much is encrypted before the socket has accepted it, in bytes: two records of full length.
 const MAX_ENCRYPTED: usize = 32 * 1024;
 
-/// Whether clients must show a certificate.
+/// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientCertificates {
-    /// A client may show one, and then has its identity.
+    /// A client may present one, and then has its identity.
     Optional,
-    /// Whoever shows none is refused.
+    /// A client without one is refused.
     Required,
 }
 
-/// The engine's certificate, and whose certificates it accepts.
+/// The engine's certificate, and the issuers of clients' certificates that it accepts.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
 }
 
-/// What the next handshake uses: the handle of the engine may put another in its place.
+/// The settings of the next handshake, which the handle of the engine can replace.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentTls(Arc<Mutex<Tls>>);
 
@@ -62,52 +61,51 @@ impl CurrentTls {
     }
 }
 
-/// What is wrong with a certificate or a key.
+/// Why a certificate or a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("{} cannot be read ({source}): give the path of a PEM file", .path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A text that has no certificate in it.
+    /// A text contains no certificate.
     #[error("no certificate was found: PEM begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
-    /// A text for the roots of clients' certificates that has no certificate in it.
+    /// A text for the roots of clients' certificates contains no certificate.
     #[error("no certificate of a CA was found: PEM begins with -----BEGIN CERTIFICATE-----")]
     NoClientRoot,
-    /// A text that has no private key in it.
+    /// A text contains no private key.
     #[error(
         "no private key was found: PEM begins with -----BEGIN PRIVATE KEY----- (encrypted keys are \
-         not read)"
+         not supported)"
     )]
     NoKey,
-    /// A certificate and a key that do not fit, or an algorithm that is unknown.
+    /// A certificate and a key do not belong together, or an algorithm is unknown.
     #[error("the certificate or its key cannot be used: {0}")]
     Unusable(String),
 }
 
 impl Tls {
-    /// A certificate (with the chain up to its root, if there is one) and its key, as PEM. Clients
-    /// are not asked for certificates.
+    /// Creates the settings from a certificate (with the chain up to its root, if there is one) and its key, in PEM
+    /// format. Clients are not asked for certificates.
     ///
     /// # Errors
-    /// If one of them cannot be read, or they do not belong together.
+    /// One of them cannot be read, or they do not belong together.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let verifier = WebPkiClientVerifier::no_client_auth();
         Self::new(certificates, key, verifier)
     }
 
-    /// [`Tls::from_pem`] that also asks clients for certificates issued by one of `roots`. Whoever
-    /// shows one has an identity of the scheme `x509`: the subject, as ZooKeeper spells it
-    /// (`CN=alice,O=Example`).
+    /// Like [`Tls::from_pem`], but also asks clients for certificates issued by one of `roots`. A client that presents
+    /// one has an identity of the scheme `x509`: the subject, as ZooKeeper spells it (`CN=alice,O=Example`).
     ///
     /// # Errors
-    /// If one of the texts cannot be read, or they do not belong together.
+    /// One of the texts cannot be read, or they do not belong together.
     pub fn with_client_roots(
         certificates: &[u8],
         key: &[u8],
@@ -144,8 +142,7 @@ impl Tls {
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// The handshake with a client that has just connected; and the subject of its certificate, if it
-    /// shows one.
+    /// Performs the handshake with a new client; returns the subject of its certificate, if it presents one.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -201,12 +198,12 @@ impl<F: Unpin> AsyncWrite for Metered<F> {
     }
 }
 
-/// Says it in words if the client speaks something else.
+/// Describes the error clearly if the client does not speak TLS.
 fn plainly(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     match inner {
         Some(Error::InvalidMessage(_)) => {
-            io::Error::new(error.kind(), "the client does not speak TLS, as this port does")
+            io::Error::new(error.kind(), "the client does not speak TLS, which this port requires")
         }
         _ => error,
     }
@@ -217,14 +214,15 @@ lockkeeper_wire::impl_debug! {
     Tls, self =>
 }
 
-/// The longest PEM file that is read, in bytes: far above the list of all public roots. What is longer
-/// is something else, such as a device.
+/// The largest PEM file that is read, in bytes: far larger than the list of all public roots. A larger file is
+/// something else, such as a device.
 const MAX_PEM: u64 = 16 * 1024 * 1024;
 
 /// Reads a PEM file of at most 16 MiB, for the functions that take texts.
 ///
 /// # Errors
-/// If the file cannot be read, is longer, or is none: a pipe, which might never end, or a device.
+/// The file cannot be read, is larger, or is not a regular file: for example a pipe, which might never end, or a
+/// device.
 pub fn read_pem(path: impl AsRef<Path>) -> Result<Vec<u8>, TlsError> {
     let path = path.as_ref();
     read_regular_file(path, MAX_PEM)
@@ -250,7 +248,7 @@ pub(crate) struct TlsIncoming {
 }
 
 impl TlsIncoming {
-    /// As `Incoming::read`. Waits for the socket only, so it is as cancel-safe as that.
+    /// See `Incoming::read`. It waits for the socket only, so it is as cancel-safe as that.
     pub(crate) async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
         loop {
             match self.decrypt(buffer) {
@@ -277,7 +275,7 @@ impl TlsIncoming {
             let mut socket = Nonblocking(self.half.as_ref());
             let count = state.read_tls(&mut socket)?;
             if let Err(e) = state.process_new_packets() {
-                // The peer may want to know why; if it does not listen, that is all the same.
+                // The peer may want the reason; it does not matter if it does not read it.
                 let _ = state.write_tls(&mut socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, e));
             }
@@ -288,7 +286,7 @@ impl TlsIncoming {
     }
 }
 
-/// The half that any thread may write.
+/// The half to which any thread may write.
 pub(crate) struct TlsOutlet {
     half: tcp::OwnedWriteHalf,
     state: Arc<Mutex<ServerConnection>>,
@@ -299,13 +297,13 @@ impl TlsOutlet {
         self.half.writable().await
     }
 
-    /// Encrypts and sends as much as the socket takes, and at most a little more.
+    /// Encrypts and sends as much as the socket accepts, and at most a little more.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = lock(&self.state);
         self.send(&mut state)?;
         let count = state.writer().write(bytes)?;
         match self.send(&mut state) {
-            // What was encrypted counts as written; `has_backlog` tells that it is still here.
+            // Encrypted bytes count as written; `has_backlog` shows that they are still here.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(count),
             result => result.map(|()| count),
         }
@@ -332,14 +330,14 @@ impl TlsOutlet {
         if how == Shutdown::Write {
             let mut state = lock(&self.state);
             state.send_close_notify();
-            // A peer that takes nothing more does not need to be told of the end.
+            // A peer that reads nothing more does not need the notification.
             let _ = self.send(&mut state);
         }
         let _ = shutdown(self.half.as_ref(), how);
     }
 }
 
-/// A panic under the lock leaves a connection that only its own client can notice.
+/// A panic under the lock breaks a connection that only its own client can notice.
 fn lock(state: &Mutex<ServerConnection>) -> MutexGuard<'_, ServerConnection> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,4 @@
-//! Unix sockets that listen. An engine removes its socket file at its end, and replaces one that a dead
-//! engine left.
+//! Listening Unix sockets. An engine removes its socket file at its end, and replaces one that a dead engine left.
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io;
@@ -28,11 +27,11 @@ pub(crate) const PRIVATE: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// If another file has taken the name, that one stays.
+    /// If another file has taken the name, that one is kept.
     identity: Identity,
 }
 
-/// Device, inode, and when the inode was made: file systems use the numbers of removed files again.
+/// Device, inode, and creation time of the inode: file systems reuse the numbers of removed files.
 type Identity = (u64, u64, i64, i64);
 
 impl SocketFile {
@@ -41,10 +40,10 @@ impl SocketFile {
     }
 }
 
-/// Listens at `path`, for the users that `mode` lets write to the socket. Replaces a file that a dead
-/// engine left. To be called within a runtime.
+/// Listens at `path`, for the users that `mode` allows to write to the socket. Replaces a file that a dead engine left.
+/// Must be called within a runtime.
 ///
-/// `backlog` is how many connections may wait to be accepted.
+/// `backlog` is the number of connections that may wait to be accepted.
 pub(crate) fn listen_at(
     path: &Path,
     mode: u32,
@@ -71,7 +70,7 @@ fn address(path: &Path) -> Result<SocketAddrUnix, StartError> {
         .map_err(|e| StartError::Socket { path: path.to_path_buf(), source: e.into() })
 }
 
-/// Makes a missing directory for this user alone; one that exists keeps its permissions.
+/// Creates a missing directory for this user only; an existing one keeps its permissions.
 fn create_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
@@ -80,9 +79,9 @@ fn create_private(directory: &Path) -> io::Result<()> {
 const TURN_LIMIT: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Waits until no other engine is about to bind in this directory. Without this, two engines could
-/// find the same dead socket, and the slower one would remove the socket of the faster. Anybody who can read
-/// the directory can hold its lock, so it is not waited for without end.
+/// Waits until no other engine is about to bind in this directory. Otherwise two engines could find the same dead
+/// socket, and the slower one would remove the socket of the faster. Every user that can read the directory can hold
+/// its lock, so the wait is limited.
 #[expect(clippy::disallowed_methods, reason = "nothing is read or written")]
 fn take_turn(directory: &Path) -> io::Result<File> {
     let turn = File::open(directory)?;
@@ -92,7 +91,9 @@ fn take_turn(directory: &Path) -> io::Result<File> {
             TryLockError::Error(error) => return Err(error),
             TryLockError::WouldBlock if Instant::now() >= end => {
                 let directory = directory.display();
-                tracing::warn!("{directory} is locked by another process; not waiting for it");
+                tracing::warn!(
+                    "{directory} is locked by another process; continuing without the lock"
+                );
                 return Ok(turn);
             }
             TryLockError::WouldBlock => std::thread::sleep(LOOK_AGAIN),
@@ -101,7 +102,7 @@ fn take_turn(directory: &Path) -> io::Result<File> {
     Ok(turn)
 }
 
-/// Removes what a dead engine left. Nobody listens behind a socket that refuses connections.
+/// Removes the socket of a dead engine. A socket that refuses connections has no listener.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError> {
     let failed = |source| StartError::Socket { path: path.to_path_buf(), source };
     let Some(found) = fs::symlink_metadata(path).if_exists().map_err(failed)? else {
@@ -111,11 +112,11 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
         return Err(StartError::NotASocket { path: path.to_path_buf() });
     }
 
-    // It never blocks: a probe must not wait for an engine with a full queue.
+    // Never blocks: a probe must not wait for an engine with a full queue.
     let probe = UnixSocket::new_stream().map_err(failed)?;
     match connect(&probe, address) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
-        // Whatever else: it may be alive.
+        // With any other error, the engine may be alive.
         _ => return Err(StartError::SocketInUse { path: path.to_path_buf() }),
     }
 
@@ -123,7 +124,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), StartError>
     fs::remove_file(path).if_exists().map(drop).map_err(failed)
 }
 
-/// The permissions are set before anyone can connect: a bound socket that does not listen refuses.
+/// The permissions are set before clients can connect: a bound socket that does not listen refuses connections.
 fn bind_with(path: &Path, mode: u32, backlog: u32) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
@@ -138,7 +139,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // A file that cannot be removed is stale, and the next engine replaces it.
+        // If the file cannot be removed, it is stale, and the next engine replaces it.
         let Some(directory) = self.path.parent() else {
             return;
         };

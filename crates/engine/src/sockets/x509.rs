@@ -1,7 +1,7 @@
 //! The name in a certificate, as ZooKeeper spells it in ACLs of the scheme `x509`.
 //!
-//! That is RFC 2253 as Java prints it: `CN=alice,OU=Locks,O=Example`, the innermost part first.
-//! The certificate has been verified before; still, nothing in it is trusted to be well-formed.
+//! That is RFC 2253 as Java prints it: `CN=alice,OU=Locks,O=Example`, the innermost part first. The certificate has
+//! been verified before, but its contents are not trusted to be well-formed.
 
 use der::asn1::ObjectIdentifier;
 use der::{AnyRef, Reader, SliceReader, Tag, Tagged};
@@ -40,7 +40,7 @@ fn read_subject(certificate: &[u8]) -> der::Result<String> {
     name(contents(&mut body, Tag::Sequence)?)
 }
 
-/// What is in the next value, which must be of this kind.
+/// Reads the contents of the next value, which must be of this kind.
 fn contents<'a>(reader: &mut SliceReader<'a>, tag: Tag) -> der::Result<SliceReader<'a>> {
     let value: AnyRef<'a> = reader.decode()?;
     value.tag().assert_eq(tag)?;
@@ -56,7 +56,7 @@ fn name(mut sequence: SliceReader<'_>) -> der::Result<String> {
     Ok(parts.join(","))
 }
 
-/// One part of the name: mostly one attribute, several with plus signs between.
+/// One part of the name: usually one attribute, otherwise several with plus signs between.
 fn part(mut set: SliceReader<'_>) -> der::Result<String> {
     let mut attributes = Vec::new();
     while !set.is_finished() {

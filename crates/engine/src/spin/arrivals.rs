@@ -6,18 +6,18 @@ use lockkeeper_tree::ConnectionId;
 
 use super::policy::SpinPolicy;
 
-/// Up to how many requests of a round count as one thing after the other.
-const FEW: usize = 4;
+/// The number of requests in a round up to which they count as sequential.
+const MAX_SEQUENTIAL: usize = 4;
 
-/// Who asked lately.
+/// The connections that sent requests lately.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     /// Of the present round.
     requests: usize,
-    /// The only one who asked in the present round, and in the one before.
+    /// The only connection with requests in the present round and in the previous one.
     only: Option<ConnectionId>,
     only_before: Option<ConnectionId>,
-    /// Whether a few requests of the same client as in the round before have just been answered.
+    /// Whether a few requests of the same client as in the previous round have just been answered.
     one_goes_on: bool,
 }
 
@@ -30,18 +30,20 @@ impl Arrivals {
         self.requests += requests;
     }
 
-    /// Goes on to the next round. `answered` tells whether the replies of this one have left.
+    /// Ends the round. `answered`: whether its replies were sent.
     pub(crate) fn end_round(&mut self, answered: bool) {
         let (requests, only) = (self.requests, self.only);
-        self.one_goes_on =
-            answered && (1..=FEW).contains(&requests) && only.is_some() && only == self.only_before;
+        self.one_goes_on = answered
+            && (1..=MAX_SEQUENTIAL).contains(&requests)
+            && only.is_some()
+            && only == self.only_before;
         if requests > 0 {
             self.only_before = only;
         }
         (self.requests, self.only) = (0, None);
     }
 
-    /// How long the next round is worth polling for.
+    /// How long polling for the next round is worthwhile.
     pub(crate) fn spin_time(&self, policy: &SpinPolicy) -> Duration {
         policy.for_requests(self.one_goes_on)
     }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
     use crate::spin::Spin;
 
-    /// Whether the engine is patient after the last of these rounds, of connections and requests.
+    /// Whether the engine polls longer after the last of these rounds, which are given as connections and requests.
     fn is_patient(rounds: &[&[(u64, usize)]], answered: bool) -> bool {
         let mut arrivals = Arrivals::default();
         for round in rounds {
@@ -66,15 +68,15 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_and_again_is_looked_out_for() {
+    fn a_client_with_sequential_requests_is_polled_for() {
         assert!(is_patient(&[&[(1, 1)], &[(1, 1)]], true));
         assert!(is_patient(&[&[(1, 2)], &[(1, 1), (1, 2)]], true));
-        assert!(is_patient(&[&[(2, 1)], &[(1, 1)], &[(1, FEW)]], true));
+        assert!(is_patient(&[&[(2, 1)], &[(1, 1)], &[(1, MAX_SEQUENTIAL)]], true));
     }
 
     /// The pings of thousands of sessions must not keep a processor busy.
     #[test]
-    fn many_who_ask_now_and_then_are_not() {
+    fn many_clients_with_occasional_requests_are_not() {
         assert!(!is_patient(&[&[(1, 1)], &[(2, 1)]], true));
         assert!(!is_patient(&[&[(1, 1)], &[(1, 1), (2, 1)]], true));
         assert!(!is_patient(&[&[(1, 1), (2, 1)], &[(1, 1), (2, 1)]], true));
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn neither_are_many_requests_nor_those_that_wait_for_the_disk() {
-        assert!(!is_patient(&[&[(1, 1)], &[(1, FEW + 1)]], true));
+        assert!(!is_patient(&[&[(1, 1)], &[(1, MAX_SEQUENTIAL + 1)]], true));
         assert!(!is_patient(&[&[(1, 1)], &[(1, 1)]], false));
         assert!(!is_patient(&[&[(1, 1)], &[(1, 1)], &[]], true), "a round of timeouts alone");
         assert!(!is_patient(&[&[(1, 1)]], true), "the first of all");

@@ -1,8 +1,8 @@
 //! Whether a thread that has run out of work polls for a moment before it sleeps
 //! (`docs/decisions/0007-look-out-before-sleeping.md`).
 //!
-//! The policy is in `policy` and nowhere else: which threads may poll, and for how long. `arrivals` and
-//! `series` know what has happened so far; the tree thread and the commit thread do the polling.
+//! The policy is in `policy` only: which threads may poll, and for how long. `arrivals` and `series` record what has
+//! happened so far; the tree thread and the commit thread poll.
 
 mod arrivals;
 mod policy;

@@ -1,4 +1,4 @@
-//! Whether groups of commits follow each other so closely that the next is worth polling for.
+//! Detects whether groups of commits follow each other so closely that polling for the next is worthwhile.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct CommitSeries {
     base: Instant,
-    /// What is close; nothing is if it is zero.
+    /// The largest gap in a series; zero disables series.
     window: Duration,
-    /// When the last one began, or was released, in nanoseconds after `base`.
+    /// When the last group began or was released, in nanoseconds after `base`.
     last: AtomicU64,
-    /// Whether it began soon after the one before.
+    /// Whether it began soon after the previous one.
     goes_on: AtomicBool,
 }
 
@@ -20,18 +20,18 @@ impl CommitSeries {
         Self { base, window, last: AtomicU64::new(0), goes_on: AtomicBool::new(false) }
     }
 
-    /// A group begins to be committed.
+    /// Records that a group begins to be committed.
     pub(crate) fn begin(&self, now: Instant) {
         self.goes_on.store(self.is_recent(now), Ordering::Relaxed);
         self.mark(now);
     }
 
-    /// A group begins, or has been released.
+    /// Records that a group begins or has been released.
     pub(crate) fn mark(&self, now: Instant) {
         self.last.store(self.nanos(now), Ordering::Relaxed);
     }
 
-    /// Whether another may come at any moment.
+    /// Whether another group may come at any moment.
     pub(crate) fn expects_more(&self, now: Instant) -> bool {
         self.goes_on.load(Ordering::Relaxed) && self.is_recent(now)
     }

@@ -1,22 +1,22 @@
-//! What else is under way on the disk while a commit is synced.
+//! The concurrent disk activity of the engine while a commit is synced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// What a sync of the log may have to share the disk with.
+/// The activity with which a sync of the log may share the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum During {
-    /// Nothing of this engine's.
+pub(crate) enum DiskActivity {
+    /// No other activity of this engine.
     Nothing,
-    /// A log goes into the database.
+    /// A log is written into the database.
     Checkpoint,
-    /// A log file is made ready to be written: it grows, or is used again.
+    /// A log file is prepared for writing: it grows or is reused.
     Preparation,
 }
 
-impl During {
-    /// All of them, each at the place of its number.
+impl DiskActivity {
+    /// All values, each at the index of its number.
     pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Checkpoint, Self::Preparation];
 
     /// The value of the label in the metrics.
@@ -32,20 +32,20 @@ impl During {
 /// How long the sync of a commit took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyncTime {
-    pub(crate) during: During,
+    pub(crate) during: DiskActivity,
     pub(crate) took: Duration,
 }
 
-/// What is under way now: set by the thread that does it, read by the thread that commits.
+/// The present activity: set by the thread that does it, read by the committing thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Activity(Arc<AtomicU8>);
+pub(super) struct CurrentActivity(Arc<AtomicU8>);
 
-impl Activity {
-    pub(super) fn now(&self) -> During {
-        During::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+impl CurrentActivity {
+    pub(super) fn now(&self) -> DiskActivity {
+        DiskActivity::ALL[usize::from(self.0.load(Ordering::Relaxed))]
     }
 
-    pub(super) fn begin(&self, what: During) {
+    pub(super) fn begin(&self, what: DiskActivity) {
         self.0.store(what as u8, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! What one group commit changes.
+//! The changes of one group commit.
 
 use std::collections::HashMap;
 
@@ -6,8 +6,8 @@ use bytes::{Buf, BufMut};
 use foldhash::quality::RandomState;
 use lockkeeper_tree::{Change, Changes, Table};
 
-/// The kinds of record, each with a key space of its own: at the place of its number, and in the order in
-/// which recovery hands them over.
+/// The kinds of record, each with a key space of its own: at the index of its number, and in the order in which
+/// recovery loads them.
 pub(super) const TABLES: [Table; 3] = [Table::Meta, Table::Sessions, Table::Nodes];
 
 /// The number of a table in the logs: part of the format.
@@ -28,41 +28,40 @@ pub(super) fn name(table: Table) -> &'static str {
     }
 }
 
-/// Beside the table's number: there was no such record before.
+/// Added to the table's number: the record is new.
 const NEW: u8 = 0x10;
 
-/// In the place of a value's length: the record is removed.
+/// In place of a value's length: the record is removed.
 const REMOVED: u32 = u32::MAX;
 
-/// How many bytes of changes there is room for at any time.
-const ROOM: usize = 256 * 1024;
+/// The space for changes that is always kept, in bytes.
+const KEPT_CAPACITY: usize = 256 * 1024;
 
-/// How many bytes a log needs in front of the changes.
+/// The bytes that a log needs before the changes.
 pub(super) const HEADER: usize = 16;
 
-/// Puts and deletes that take effect as a whole or not at all, one after the other.
+/// Puts and deletes that take effect together or not at all, in order.
 ///
-/// Values are opaque here. The changes are held in the form in which a log holds them, behind room
-/// for its [`HEADER`]. For each:
+/// Values are opaque here. The changes are held in the format of a log, after space for its [`HEADER`]. For each:
 ///
 /// | bytes | contents |
 /// |---|---|
-/// | 1 | number of the table, and [`NEW`] if there was no such record before |
+/// | 1 | number of the table, plus [`NEW`] if the record is new |
 /// | 4, little-endian, then that many | key |
-/// | 4, little-endian, then that many | value; the length [`REMOVED`] stands for a removal |
+/// | 4, little-endian, then that many | value; the length [`REMOVED`] means a removal |
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// At first without the header.
+    /// Initially without the header.
     encoded: Vec<u8>,
 }
 
 impl Batch {
-    /// Adds what the tree has changed.
+    /// Adds the tree's changes.
     pub(crate) fn add_all(&mut self, changes: &Changes) {
         changes.iter().for_each(|change| self.add(change));
     }
 
-    /// Sets the record under `key`, new or not.
+    /// Sets the record under `key`, whether it is new or not.
     pub(super) fn put(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), Some(value.as_ref()));
         self.add(Change { table, key, value, is_new: false });
@@ -89,18 +88,18 @@ impl Batch {
         self.encoded().is_empty()
     }
 
-    /// Forgets all changes, and gives the memory of an exceptional number of them back.
+    /// Removes all changes, and frees the memory of an exceptionally large number.
     pub(crate) fn clear(&mut self) {
         self.encoded.clear();
-        self.encoded.shrink_to(ROOM);
+        self.encoded.shrink_to(KEPT_CAPACITY);
     }
 
-    /// What happens, in order, as a log holds it.
+    /// The changes in order, in the format of a log.
     pub(super) fn encoded(&self) -> &[u8] {
         self.encoded.get(HEADER..).unwrap_or_default()
     }
 
-    /// Shows what happens with something around it, without a copy of all that.
+    /// Calls `show` with the changes between a header and a trailer, without copying them.
     pub(super) fn between<T>(
         &mut self,
         header: [u8; HEADER],
@@ -125,24 +124,24 @@ impl Batch {
 
 #[cfg(test)]
 impl Batch {
-    /// Adds a record under `key`, where there is none.
+    /// Adds a record under `key`, which does not exist yet.
     pub(crate) fn put_new(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         let (key, value) = (key.as_ref(), Some(value.as_ref()));
         self.add(Change { table, key, value, is_new: true });
     }
 
-    /// Removes the record under `key`, if there is one.
+    /// Removes the record under `key`, if it exists.
     pub(crate) fn delete(&mut self, table: Table, key: impl AsRef<[u8]>) {
         self.add(Change { table, key: key.as_ref(), value: None, is_new: false });
     }
 
-    /// How many bytes there is memory for.
+    /// How many bytes fit into the allocated memory.
     pub(crate) fn room(&self) -> usize {
         self.encoded.capacity()
     }
 }
 
-/// Takes a change off the front of what a log holds; `None` if it makes no sense.
+/// Takes a change from the front of a log's bytes; `None` if they are invalid.
 pub(super) fn take_change<'a>(input: &mut &'a [u8]) -> Option<Change<'a>> {
     let flagged = input.try_get_u8().ok()?;
     let table = *TABLES.get(usize::from(flagged & !NEW))?;
@@ -161,19 +160,19 @@ fn take<'a>(input: &mut &'a [u8], length: u32) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The outcome of many commits: the last change of each record wins, so the parent that a thousand
-/// creates touch is there once, and a record that came and went is not there at all.
+/// The combined effect of many commits: the last change of each record counts, so the parent that a thousand creates
+/// modify is included once, and a record that was created and removed is not included.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     tables: [HashMap<Box<[u8]>, Last, RandomState>; TABLES.len()],
     bytes: usize,
 }
 
-/// What happened last to a record.
+/// The last change of a record.
 #[derive(Debug)]
 struct Last {
     value: Option<Vec<u8>>,
-    /// Whether there was no such record before all that is in the outcome.
+    /// Whether the record did not exist before the outcome's first commit.
     is_new: bool,
 }
 
@@ -185,7 +184,7 @@ impl Last {
         Self { value: None, is_new: false }
     }
 
-    /// Puts another value in the place of this one, and into its memory unless it had far more.
+    /// Replaces the value, and reuses its memory unless it had far more than needed.
     fn set(&mut self, value: &[u8]) {
         match &mut self.value {
             Some(kept) if kept.capacity() <= 2 * value.len() + 64 => {
@@ -196,14 +195,14 @@ impl Last {
         }
     }
 
-    /// What it takes in memory with its key, about, in bytes.
+    /// The approximate memory of it and its key, in bytes.
     fn bytes(&self, key: &[u8]) -> usize {
         size_of::<(Box<[u8]>, Self)>() + key.len() + self.value.as_ref().map_or(0, Vec::len)
     }
 }
 
 impl Outcome {
-    /// Adds a change. A record that comes, or that came and goes, is looked up once.
+    /// Adds a change. A record that is created, or created and removed, is looked up once.
     pub(super) fn add(&mut self, change: Change<'_>) {
         let Change { table, key, value, is_new } = change;
         match value {
@@ -215,7 +214,7 @@ impl Outcome {
         }
     }
 
-    /// Adds another value of a record that exists.
+    /// Adds another value of an existing record.
     fn update(&mut self, table: Table, key: &[u8], value: &[u8]) {
         let records = &mut self.tables[usize::from(number(table))];
         let Some(last) = records.get_mut(key) else {
@@ -228,7 +227,7 @@ impl Outcome {
         self.bytes += last.bytes(key);
     }
 
-    /// Adds the removal of a record. Nothing is left of one that is new in the outcome.
+    /// Adds the removal of a record. A record that is new in the outcome disappears from it.
     fn remove(&mut self, table: Table, key: &[u8]) {
         let records = &mut self.tables[usize::from(number(table))];
         let Some((key, last)) = records.remove_entry(key) else {
@@ -246,7 +245,7 @@ impl Outcome {
     fn insert(&mut self, table: Table, key: &[u8], last: Last) {
         let records = &mut self.tables[usize::from(number(table))];
         self.bytes += last.bytes(key);
-        // It was there before all that is in the outcome: it may have to be removed again.
+        // It existed before the outcome's first commit: it may have to be removed again.
         if let Some(before) = records.insert(key.into(), last) {
             self.bytes -= before.bytes(key);
             if let Some(last) = records.get_mut(key) {
@@ -255,12 +254,12 @@ impl Outcome {
         }
     }
 
-    /// What it takes in memory, about, in bytes.
+    /// The approximate memory of the outcome, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The tables that change, with their changes in the order of the keys.
+    /// The tables that change, with their changes in key order.
     pub(super) fn sorted(&self) -> impl Iterator<Item = (Table, Vec<BatchRow<'_>>)> {
         TABLES.into_iter().zip(&self.tables).filter(|(_, changes)| !changes.is_empty()).map(
             |(table, changes)| {
@@ -272,14 +271,14 @@ impl Outcome {
         )
     }
 
-    /// Takes out what happens to a record: the new value, or `None` inside for its removal.
+    /// Takes the change of a record: the new value, or an inner `None` for its removal.
     pub(super) fn take(&mut self, table: Table, key: &[u8]) -> Option<Option<Vec<u8>>> {
         let last = self.tables[usize::from(number(table))].remove(key)?;
         self.bytes -= last.bytes(key);
         Some(last.value)
     }
 
-    /// What is set, as one batch, and how many records that are.
+    /// The values that are set as one batch, and their number.
     pub(super) fn into_puts(self) -> (Batch, u64) {
         let (mut batch, mut count) = (Batch::default(), 0);
         for (table, changes) in TABLES.into_iter().zip(&self.tables) {
@@ -314,7 +313,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of commits: `=` for a value, `-` for a removal.
+    /// The remaining changes of commits: `=` for a value, `-` for a removal.
     fn outcome(batches: &[Batch]) -> Vec<String> {
         let mut outcome = Outcome::default();
         for batch in batches {
@@ -362,7 +361,7 @@ mod tests {
         assert_eq!(outcome(&[went(), came(), changed()]), ["k=2"]);
     }
 
-    /// What an outcome says, done to records that were there before.
+    /// Applies an outcome to existing records.
     fn write(outcome: &Outcome, records: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
         for (key, value) in outcome.sorted().flat_map(|(_, changes)| changes) {
             match value {
@@ -373,8 +372,8 @@ mod tests {
     }
 
     proptest! {
-        /// A checkpoint writes an outcome when it has become large, and goes on with an empty one:
-        /// what one of them puts, a later one may delete.
+        /// A checkpoint writes an outcome when it has become large, and continues with an empty one: a later outcome
+        /// may delete a record that an earlier one puts.
         #[test]
         fn portions_end_in_the_state_that_the_changes_end_in(
             before in btree_map("[a-c]", "[0-9]{0,3}", 0..3),
@@ -421,8 +420,8 @@ mod tests {
 
     #[test]
     fn an_exceptional_commit_does_not_keep_its_memory() {
-        let mut batch = batch(|batch| batch.put(Table::Nodes, "k", vec![0; 4 * ROOM]));
+        let mut batch = batch(|batch| batch.put(Table::Nodes, "k", vec![0; 4 * KEPT_CAPACITY]));
         batch.clear();
-        assert!(batch.encoded.capacity() <= ROOM);
+        assert!(batch.encoded.capacity() <= KEPT_CAPACITY);
     }
 }

@@ -1,32 +1,32 @@
-//! Checkpoint: writes a full log into the database, so that its file can be used again.
+//! Checkpoints: write a full log into the database, so that its file can be reused.
 
 use std::mem;
 use std::sync::Arc;
 
 use wal_db::Wal;
 
-use super::activity::{Activity, During};
+use super::activity::{CurrentActivity, DiskActivity};
 use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::LogFile;
 use super::log::{Applied, History, LogDir};
 
-/// How much of the outcome of a log goes into the database at a time, in bytes. A thread does not give
-/// back memory once it has had it.
+/// How much of a log's outcome is written into the database at a time, in bytes. A thread does not return memory that
+/// it has once used.
 const PORTION: usize = if cfg!(test) { 2 * 1024 } else { 1024 * 1024 };
 
-/// A log that is to be written into the database, and then to be used again.
+/// A log to be written into the database and then reused.
 pub(super) struct Checkpoint {
     pub(super) dir: LogDir,
     pub(super) disk: Arc<OpenDisk>,
-    /// As it was written: to open it anew would be to read it once more.
+    /// As it was written: opening it again would read it once more.
     pub(super) log: Wal<LogFile>,
     pub(super) file: LogFile,
     pub(super) generation: u64,
     /// Its last commit.
     pub(super) sequence: u64,
-    pub(super) activity: Activity,
-    /// How long its file is to be.
+    pub(super) activity: CurrentActivity,
+    /// The length to which its file is to be cut.
     pub(super) kept: u64,
 }
 
@@ -34,18 +34,18 @@ impl Checkpoint {
     /// Returns the file for the generation after the next.
     #[tracing::instrument(level = "debug", name = "checkpoint", skip_all)]
     pub(super) fn run(self) -> Result<LogFile, StorageError> {
-        self.activity.begin(During::Checkpoint);
+        self.activity.begin(DiskActivity::Checkpoint);
         self.disk.pace.set_background(true);
         let applied = self.apply();
         self.disk.pace.set_background(false);
         applied?;
         self.file.reuse();
 
-        self.activity.begin(During::Preparation);
+        self.activity.begin(DiskActivity::Preparation);
         let path = self.dir.log(self.generation);
         let kept = if self.dir.has_room(self.kept) { self.kept } else { 0 };
         self.file.grow(kept, &self.disk.pace).at(&path)?;
-        self.activity.begin(During::Nothing);
+        self.activity.begin(DiskActivity::Nothing);
         Ok(self.file)
     }
 

@@ -5,14 +5,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::database::OpenDisk;
 
-/// Gives consistent views of a storage while it is being written, until that is closed.
+/// Provides consistent views of a storage while it is written, until it is closed.
 #[derive(Clone)]
 pub(crate) struct Snapshots(Arc<Source>);
 
 struct Source {
-    /// `None` once the storage is closed. A copy reads it for as long as it goes on.
+    /// `None` once the storage is closed. A running copy holds a read lock.
     open: RwLock<Option<Arc<OpenDisk>>>,
-    /// Whether copies are to give up.
+    /// Whether copies must stop.
     is_over: AtomicBool,
 }
 
@@ -21,7 +21,7 @@ impl Snapshots {
         Self(Arc::new(Source { open: RwLock::new(Some(open)), is_over: AtomicBool::new(false) }))
     }
 
-    /// Copies, which keeps the database open. It is told when to give up; `None` if that has come before.
+    /// Runs a copy, which keeps the database open. Its argument shows when it must stop; `None` if that is already so.
     pub(super) fn while_open<T>(
         &self,
         copy: impl FnOnce(&OpenDisk, &AtomicBool) -> T,
@@ -30,8 +30,8 @@ impl Snapshots {
         Some(copy(open.as_ref()?, &self.0.is_over))
     }
 
-    /// Ends copies that are under way, and waits until they have let go of the directory: for no longer than
-    /// they need to write what they have in hand, and to close it.
+    /// Stops running copies, and waits until they have released the directory: at most as long as they need to write
+    /// their present portion and to close.
     pub(super) fn end(&self) {
         self.0.is_over.store(true, Ordering::Relaxed);
         self.0.open.write().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! The database of a data directory, as it is open.
+//! The open database of a data directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use super::error::StorageError;
 use super::log::{Applied, Live, LogDir, Tail, read_live};
 use super::panics;
 
-/// The memory that the database library may use for pages. Small, as the tree holds every record
-/// anyway and pages are read back only while they are being changed.
+/// The memory that the database library may use for pages. Small, because the tree holds every record anyway, and pages
+/// are only read back while they are changed.
 const CACHE_BYTES: usize = 1024 * 1024;
 
-/// An open database with its directory; a backup or a checkpoint that is under way shares it.
+/// An open database with its directory; a running backup or checkpoint shares it.
 pub(super) struct OpenDisk {
-    // Dropped in this order: the directory is given up when the database has been closed.
+    // Dropped in this order: the directory is released after the database has been closed.
     pub(super) database: Database,
     pub(super) file: PathBuf,
     pub(super) dir: DataDir,
     /// The logs that are not in the database yet.
     live: Mutex<Live>,
-    /// Held while a log or a large commit goes into the database and while a log is used again,
-    /// and by those who must see both as they are.
+    /// Held while a log or a large commit is written into the database, while a log is reused, and by readers that need
+    /// a consistent view of both.
     pub(super) recycling: Mutex<()>,
     pub(super) pace: Arc<WritePace>,
 }
@@ -55,7 +55,7 @@ impl OpenDisk {
         self.recycling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the logs hold beyond the database.
+    /// The commits in the logs that are not in the database.
     pub(super) fn read_logs(&self, logs: &LogDir, state: State) -> Result<Tail, StorageError> {
         match state {
             State::New => Ok(Tail::default()),
@@ -64,7 +64,7 @@ impl OpenDisk {
         }
     }
 
-    /// Whether the last engine has written everything into the database, in an orderly end.
+    /// Whether the last engine wrote everything into the database, in an orderly end.
     fn has_empty_logs(&self) -> Result<bool, StorageError> {
         let read = || -> Result<bool, redb::Error> {
             match self.database.begin_read()?.open_table(LOGS_ARE_EMPTY) {
@@ -75,7 +75,7 @@ impl OpenDisk {
         read().map_err(|e| self.failure(e))
     }
 
-    /// Up to where the logs are in the database.
+    /// Up to which commit the logs are in the database.
     pub(super) fn applied(&self) -> Result<Applied, StorageError> {
         let read = || -> Result<Applied, redb::Error> {
             let table = match self.database.begin_read()?.open_table(APPLIED) {
@@ -88,14 +88,14 @@ impl OpenDisk {
         read().map_err(|e| self.failure(e))
     }
 
-    /// Writes changes from the logs, and up to where they go, in one synced transaction.
+    /// Writes changes from the logs, and their position, in one synced transaction.
     pub(super) fn apply(&self, outcome: &Outcome, applied: Applied) -> Result<(), StorageError> {
         let changing = self.begin()?;
         self.change(&changing, outcome)?;
         self.end(changing, applied, Logs::InUse)
     }
 
-    /// Begins such a transaction: dropping it leaves the database as it was.
+    /// Begins such a transaction: dropping it leaves the database unchanged.
     pub(super) fn begin(&self) -> Result<WriteTransaction, StorageError> {
         self.database.begin_write().map_err(|e| self.failure(e))
     }
@@ -148,7 +148,7 @@ impl OpenDisk {
         self.load_from(&transaction, visit)
     }
 
-    /// One transaction: what is written meanwhile is in none of the tables.
+    /// Reads in one transaction: no table contains later changes.
     pub(super) fn load_from<E: From<StorageError>>(
         &self,
         transaction: &ReadTransaction,
@@ -156,7 +156,7 @@ impl OpenDisk {
     ) -> Result<(), E> {
         for table in TABLES {
             let records = match transaction.open_table(definition(table)) {
-                // Nothing was ever put into it.
+                // The table was never written.
                 Err(TableError::TableDoesNotExist(_)) => continue,
                 records => records.map_err(|e| self.failure(e))?,
             };
@@ -168,7 +168,7 @@ impl OpenDisk {
         Ok(self.dir.check_undisturbed()?)
     }
 
-    /// The database at one point in time, and what is committed beyond it.
+    /// The database at one point in time, and the commits beyond it.
     pub(super) fn snapshot(&self) -> Result<(ReadTransaction, Outcome), StorageError> {
         let _no_checkpoint = self.lock_recycling();
         let transaction = self.database.begin_read().map_err(|e| self.failure(e))?;
@@ -185,15 +185,15 @@ impl OpenDisk {
 /// The first generation whose log is not in the database, and the last commit that is.
 const APPLIED: TableDefinition<'static, (), (u64, u64)> = TableDefinition::new("applied");
 
-/// Has an entry after an orderly end: the logs need not be read.
+/// Contains an entry after an orderly end: the logs need not be read.
 const LOGS_ARE_EMPTY: TableDefinition<'static, (), ()> = TableDefinition::new("logs_are_empty");
 
-/// What may be in the logs beyond the database.
+/// Whether the logs may contain commits beyond the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Logs {
-    /// Commits that are to come.
+    /// Commits may follow.
     InUse,
-    /// Nothing, until the next start.
+    /// They contain none until the next start.
     Empty,
 }
 
@@ -201,27 +201,27 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
     TableDefinition::new(name(table))
 }
 
-/// Opens the database; a panic on the way is damage, too. About one in a hundred damaged files
-/// ends so: before the check, the library trusts a file that was closed in good order.
+/// Opens the database; a panic in the library is damage too. About one in a hundred damaged files causes one: the
+/// library trusts a file that was closed in order before it is checked.
 fn open_database(
     path: &Path,
     file: impl StorageBackend,
 ) -> Result<(Database, Repairs), StorageError> {
     panics::caught(|| open_checked(file))
-        .ok_or_else(|| StorageError::damaged(path, "reading it ended in a panic"))?
+        .ok_or_else(|| StorageError::damaged(path, "reading it caused a panic"))?
         .map_err(|e| StorageError::database(path, e))
 }
 
-/// What opening a database had to put right.
+/// Repairs made when the database was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repairs {
-    /// It was not closed in good order: a commit that was under way is dropped.
+    /// It was not closed in order: an incomplete commit was dropped.
     pub(crate) after_crash: bool,
     /// The list of free pages was wrong.
     pub(crate) free_pages: bool,
 }
 
-/// Opens the database and checks all of it: the library does so by itself only after a crash.
+/// Opens the database and checks all of it: by itself the library does so only after a crash.
 fn open_checked(file: impl StorageBackend) -> Result<(Database, Repairs), redb::Error> {
     let checked = Arc::new(AtomicBool::new(false));
     let checking = checked.clone();

@@ -1,4 +1,4 @@
-//! The data directory: one owner at a time, in a format that this release knows.
+//! The data directory: it has one owner at a time, and a format that this release knows.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -14,56 +14,56 @@ use crate::files::{Access, Directory};
 /// The format that this release reads and writes.
 const FORMAT: u32 = 3;
 const FORMAT_PREFIX: &str = "lockkeeper-engine ";
-/// Marks a directory whose database is still being made: nothing was ever acknowledged from it.
+/// Marks a directory whose database is still being created: nothing was ever acknowledged from it.
 const CREATING: &str = " creating";
-/// Marks a backup: an engine that ran on it would give tokens again that its original has given since.
+/// Marks a backup: an engine that ran on it would issue tokens again that its original has issued since.
 const BACKUP: &str = " backup";
 
-/// A data directory that belongs to this process until the value is dropped.
+/// A data directory that this process owns until the value is dropped.
 #[derive(Debug)]
 pub(super) struct DataDir {
     files: Directory,
-    /// `None` if the directory is only looked at and no engine has been on it: a backup.
+    /// `None` if the directory is only read and no engine has used it: a backup.
     lock: Option<LockedFile>,
 }
 
-/// What a claimed directory holds.
+/// The content of a claimed directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// No database yet, or one that was never finished.
+    /// No database yet, or one whose creation was not finished.
     New,
-    /// A database and logs that must be there.
+    /// A database and logs, which must exist.
     Existing,
-    /// The same, to be restored and not to be served.
+    /// Like [`State::Existing`], but only to be restored, not to be served.
     Backup,
 }
 
-/// A directory of which nothing is known but that no engine runs on it.
+/// A directory that no engine uses; its content is unknown.
 #[derive(Debug)]
 pub(crate) struct OwnedDirectory {
     _dir: DataDir,
 }
 
 impl OwnedDirectory {
-    /// Locks a directory that exists, whatever is in it.
+    /// Locks an existing directory, whatever it contains.
     pub(crate) fn claim(path: &Path) -> Result<Self, StorageError> {
         Ok(Self { _dir: DataDir::lock(open_directory(path)?)? })
     }
 }
 
 impl DataDir {
-    /// Creates the directory if need be, locks it and checks its format.
+    /// Creates the directory if necessary, locks it and checks its format.
     pub(super) fn claim(path: &Path) -> Result<(DataDir, State), StorageError> {
         let files = make_directory(path)?;
-        // Before a file is made in it.
+        // Before a file is created in it.
         check_unused(&files)?;
         let dir = Self::lock(files)?;
         let state = dir.check_format()?;
         Ok((dir, state))
     }
 
-    /// Keeps engines out of a directory that exists, and checks its format. Writes nothing, so that
-    /// it works on a medium that cannot be written.
+    /// Keeps engines out of an existing directory, and checks its format. Writes nothing, so that it works on a
+    /// read-only medium.
     pub(super) fn look_at(path: &Path) -> Result<(DataDir, State), StorageError> {
         let files = open_directory(path)?;
         let dir = DataDir { lock: lock_for_reading(&files)?, files };
@@ -71,7 +71,7 @@ impl DataDir {
         Ok((dir, state))
     }
 
-    /// Takes the exclusive lock and leaves this process's number for whoever is refused.
+    /// Takes the exclusive lock and records this process's id for the errors of other processes.
     fn lock(files: Directory) -> Result<Self, StorageError> {
         let path = files.path_of(LOCK);
         let file = files.open_file(LOCK, Access::Create).at(&path)?;
@@ -80,7 +80,7 @@ impl DataDir {
         Ok(DataDir { files, lock: Some(lock) })
     }
 
-    /// Refuses what was read while an engine came to a directory that had no lock.
+    /// Rejects the data that was read if an engine has started on a directory that had no lock file.
     pub(super) fn check_undisturbed(&self) -> Result<(), StorageError> {
         if self.lock.is_none()
             && let Some(lock) = open_lock(&self.files)?
@@ -98,12 +98,12 @@ impl DataDir {
         &self.files
     }
 
-    /// Where the database is.
+    /// The path of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.files.path_of(DATABASE)
     }
 
-    /// Opens the database file, emptied first if it was never finished.
+    /// Opens the database file; if its creation was not finished, it is emptied first.
     pub(super) fn open_database(&self, state: State) -> Result<File, StorageError> {
         let path = self.database();
         if state != State::New {
@@ -115,28 +115,30 @@ impl DataDir {
         file.and_then(|file| file.set_len(0).map(|()| file)).at(&path)
     }
 
-    /// Opens the database file to look at it.
+    /// Opens the database file for reading.
     pub(super) fn read_database(&self) -> Result<File, StorageError> {
         self.files.open_file(DATABASE, Access::Read).must_exist(&self.database())
     }
 
-    /// Declares the database and the logs complete: from here on they must be there.
+    /// Records that the database and the logs are complete: from now on they must exist.
     pub(super) fn finish_creation(&self) -> Result<(), StorageError> {
         self.write_format("")
     }
 
-    /// Declares it a backup.
+    /// Marks it as a backup.
     pub(super) fn mark_backup(&self) -> Result<(), StorageError> {
         self.write_format(BACKUP)
     }
 
-    /// Reads `FORMAT` before anything else is opened, so that a newer database is left alone.
+    /// Reads `FORMAT` before any other file is opened, so that a newer database is left unchanged.
     fn check_format(&self) -> Result<State, StorageError> {
         let path = self.files.path_of(files::FORMAT);
         let Some(text) = read_text(&self.files, files::FORMAT)? else {
             // Without it there must be no database either.
             return match self.files.has(DATABASE).at(self.path())? {
-                true => Err(StorageError::damaged(&path, "it is missing beside a database")),
+                true => {
+                    Err(StorageError::damaged(&path, "it is missing although a database exists"))
+                }
                 false => Ok(State::New),
             };
         };
@@ -158,7 +160,7 @@ impl DataDir {
     }
 }
 
-/// Refuses a directory that has other files and is no engine's: it was given by mistake.
+/// Refuses a directory that contains other files and no engine's data: it was given by mistake.
 fn check_unused(files: &Directory) -> Result<(), StorageError> {
     let path = files.path();
     if files.has(files::FORMAT).at(path)? {
@@ -174,7 +176,7 @@ fn check_unused(files: &Directory) -> Result<(), StorageError> {
     }
 }
 
-/// An empty file is damage: the library would fill it in silently.
+/// An empty file is damage: the library would silently initialize it.
 fn not_empty(file: File, path: &Path) -> Result<File, StorageError> {
     match file.metadata().at(path)?.len() {
         0 => Err(StorageError::damaged(path, "the file is empty")),
@@ -182,10 +184,10 @@ fn not_empty(file: File, path: &Path) -> Result<File, StorageError> {
     }
 }
 
-/// "lockkeeper-engine 3" to (3, Existing).
+/// Parses "lockkeeper-engine 3" as (3, Existing).
 fn parse_format(text: &str) -> Option<(u32, State)> {
     let version = text.strip_prefix(FORMAT_PREFIX)?.trim_end();
-    // A newer release may say more on the line; its number alone decides.
+    // A newer release may add text to the line; its number alone decides.
     let (version, state) = match (version.strip_suffix(CREATING), version.strip_suffix(BACKUP)) {
         (Some(version), _) => (version, State::New),
         (_, Some(version)) => (version, State::Backup),
@@ -194,7 +196,7 @@ fn parse_format(text: &str) -> Option<(u32, State)> {
     Some((version.parse().ok()?, state))
 }
 
-/// Shares the lock with others who only read; `None` if no engine has ever been here.
+/// Shares the lock with other readers; `None` if no engine has ever used the directory.
 fn lock_for_reading(files: &Directory) -> Result<Option<LockedFile>, StorageError> {
     let file = open_lock(files)?;
     let lock =
@@ -202,7 +204,7 @@ fn lock_for_reading(files: &Directory) -> Result<Option<LockedFile>, StorageErro
     file.map(lock).transpose()
 }
 
-/// The lock file as it is, to be read only.
+/// Opens the lock file for reading only.
 fn open_lock(files: &Directory) -> Result<Option<File>, StorageError> {
     files.open_file(LOCK, Access::Read).if_exists().at(&files.path_of(LOCK))
 }
@@ -221,19 +223,19 @@ mod tests {
         drop(inherited_by_a_child);
     }
 
-    /// Symptom: `serve --data-dir /etc` made six files among those of the system.
+    /// Symptom: `serve --data-dir /etc` created six files among those of the system.
     #[test]
     fn a_directory_with_other_files_is_not_taken() {
         let dir = tempfile::TempDir::new().unwrap();
         std::fs::write(dir.path().join("passwd"), "").unwrap();
         let refused = DataDir::claim(dir.path()).unwrap_err().to_string();
         assert!(refused.contains("(passwd, for instance)"), "{refused}");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file was made in it");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file was created in it");
 
         std::fs::remove_file(dir.path().join("passwd")).unwrap();
         std::fs::create_dir(dir.path().join("lost+found")).unwrap();
         drop(DataDir::claim(dir.path()).unwrap());
         let (_, state) = DataDir::claim(dir.path()).unwrap();
-        assert_eq!(state, State::New, "what an engine has left that was killed early is its own");
+        assert_eq!(state, State::New, "the files of an engine that was killed early are accepted");
     }
 }

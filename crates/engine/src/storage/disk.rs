@@ -1,4 +1,4 @@
-//! The files that the database and the logs write to, and the seam where tests put failing disks.
+//! The files of the database and the logs, and the interface where tests insert failing disks.
 
 use std::fs::File;
 use std::io;
@@ -10,32 +10,32 @@ use std::time::{Duration, Instant};
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-/// Wraps a file that was opened. Tests put disks in between that fail, forget or record.
+/// Wraps an opened file. Tests insert disks that fail, lose writes or record calls.
 pub(super) type Wrap =
     Arc<dyn Fn(File) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static>;
 
-/// The file itself.
+/// Uses the file itself.
 pub(super) fn plain() -> Wrap {
     Arc::new(|file| Ok(Box::new(FileBackend::new(file).map_err(io::Error::other)?)))
 }
 
-/// How much is written in the background before it is synced, in bytes: a commit's sync waits for what
-/// the disk has before it.
+/// How much is written in the background before it is synced, in bytes: a commit's sync waits for the data that the
+/// disk received before it.
 pub(super) const PIECE: u64 = 256 * 1024;
 
-/// How writes in the background leave the disk to commits: in small pieces, with rests in between.
+/// Paces background writes so that the disk serves commits: small pieces with pauses in between.
 #[derive(Debug, Default)]
 pub(super) struct WritePace {
-    /// Somebody waits for what is written.
+    /// Whether a thread waits for the background writes.
     hurried: AtomicBool,
-    /// Whether writes to the database are in the background.
+    /// Whether the database is written in the background.
     background: AtomicBool,
     /// Bytes that were written to the database and not synced.
     unsynced: AtomicU64,
 }
 
 impl WritePace {
-    /// Rests after a piece that took so long: the disk is free for most of the time.
+    /// Pauses after a piece that took this long: the disk is idle for most of the time.
     pub(super) fn rest(&self, took: Duration) {
         const LONGEST: Duration = Duration::from_millis(20);
         if !self.is_hurried() {
@@ -47,12 +47,12 @@ impl WritePace {
         self.hurried.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits for what is written.
+    /// Sets whether a thread waits for the background writes.
     pub(super) fn hurry(&self, hurried: bool) {
         self.hurried.store(hurried, Ordering::Relaxed);
     }
 
-    /// Whether the database is being written in the background.
+    /// Sets whether the database is written in the background.
     pub(super) fn set_background(&self, background: bool) {
         self.background.store(background, Ordering::Relaxed);
     }
@@ -65,7 +65,7 @@ pub(super) struct DiskFile {
     pub(super) pace: Arc<WritePace>,
 }
 
-// The lock methods keep their default, "unsupported": the directory's own lock guards the file.
+// The lock methods keep their default, "unsupported": the directory's own lock protects the file.
 impl StorageBackend for DiskFile {
     fn len(&self) -> io::Result<u64> {
         self.file.len()
@@ -86,7 +86,7 @@ impl StorageBackend for DiskFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write(offset, data)?;
-        // More syncs than the library asks for change nothing of what it may rely on.
+        // Additional syncs do not affect the guarantees on which the library relies.
         let unsynced = data.len() as u64;
         let unsynced = unsynced + self.pace.unsynced.fetch_add(unsynced, Ordering::Relaxed);
         if unsynced >= PIECE && self.pace.background.load(Ordering::Relaxed) {

@@ -1,18 +1,18 @@
-//! How much a reply promises.
+//! The durability that a reply promises.
 
 use crate::option_enum::option_enum;
 
-/// How much a reply promises.
+/// The durability that a reply promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Durability {
     /// On the disk: survives a power cut.
     #[default]
     Sync,
-    /// With the operating system: survives the end of the process, even by `kill -9`. After a
-    /// power cut the engine most often finds the directory damaged, and says so, rather than an
-    /// earlier state: for use where starting empty is then acceptable.
+    /// In the operating system's memory: survives the end of the process, even by `kill -9`. After a power cut the
+    /// engine usually finds the directory damaged and reports this, rather than continuing from an earlier state: use
+    /// it where starting empty is acceptable in that case.
     Os,
-    /// In this process only: gone when it ends. Needs no directory.
+    /// In this process only: lost when it ends. Needs no directory.
     Memory,
 }
 

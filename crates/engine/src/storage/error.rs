@@ -1,4 +1,4 @@
-//! What can go wrong between the engine and its disk, in words that name the way out.
+//! The errors between the engine and its disk, with messages that name a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,34 +10,34 @@ use crate::files::Distrust;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
-    /// Nothing was given to write to, but the durability promises that something is written.
+    /// No directory was given, but the durability requires one.
     #[error(
         "durability `{durability}` needs a data directory: give one, or choose durability `memory`"
     )]
     NoDirectory {
-        /// What was asked for.
+        /// The requested durability.
         durability: Durability,
     },
 
-    /// The path leads to something other than a directory.
+    /// The path is not a directory.
     #[error("{} is not a directory: give the path of a directory, or one that does not exist yet", .path.display())]
     NotADirectory {
         /// The path as it was given.
         path: PathBuf,
     },
 
-    /// The path leads to where no directory can be.
-    #[error("the directory {} cannot be made ({source}): choose another one", .path.display())]
+    /// The directory cannot be created.
+    #[error("the directory {} cannot be created ({source}): choose another one", .path.display())]
     NotCreated {
         /// The path as it was given.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// The directory is that of another kind of server.
+    /// The directory contains the data of another kind of server.
     #[error(
-        "{} holds the data of an Apache ZooKeeper server (version-2), which the engine cannot read; \
+        "{} contains the data of an Apache ZooKeeper server (version-2), which the engine cannot read: \
          choose an empty directory",
         path.display()
     )]
@@ -46,9 +46,9 @@ pub enum StorageError {
         path: PathBuf,
     },
 
-    /// The directory has other files, and is no engine's.
+    /// The directory contains other files, and no data of an engine.
     #[error(
-        "{} is not empty ({}, for instance), and is no data directory of an engine: choose an empty \
+        "{} contains other files ({}, for instance) and is not a data directory of an engine: choose an empty \
          directory, or one that does not exist yet",
         path.display(),
         entry.display()
@@ -60,10 +60,9 @@ pub enum StorageError {
         entry: PathBuf,
     },
 
-    /// The directory is a backup. An engine on it would give fencing tokens again that its original has
-    /// given since.
+    /// The directory is a backup. An engine on it would issue fencing tokens again that its original has issued since.
     #[error(
-        "{} is a backup: make a data directory of it by `lockkeeper engine restore`, which keeps \
+        "{} is a backup: create a data directory from it with `lockkeeper engine restore`, which keeps \
          fencing tokens growing",
         .path.display()
     )]
@@ -72,15 +71,15 @@ pub enum StorageError {
         path: PathBuf,
     },
 
-    /// A file system is mounted there, whose directory cannot get another name.
+    /// A file system is mounted at the directory, which therefore cannot be renamed.
     #[error("{} is a mount point, which cannot be replaced: choose a directory below it", .path.display())]
     MountPoint {
         /// The path as it was given.
         path: PathBuf,
     },
 
-    /// Another user may have put the file or the directory there: it belongs to one, or is a link or something
-    /// else where a file belongs.
+    /// Another user may have placed the file or directory there: it belongs to another user, or is a link or another
+    /// kind of file.
     #[error(
         "{} is not used ({source}): run as its owner, remove it, or choose another directory",
         .path.display()
@@ -88,27 +87,27 @@ pub enum StorageError {
     Untrusted {
         /// The file or directory concerned.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: io::Error,
     },
 
-    /// There is nothing of an engine in the directory, or nothing that was ever finished.
-    #[error("{} has no data of an engine: give the data directory of one", .path.display())]
+    /// The directory contains no data of an engine, or only data whose creation was not finished.
+    #[error("{} contains no data of an engine: give the data directory of an engine", .path.display())]
     NoData {
         /// The directory.
         path: PathBuf,
     },
 
-    /// A backup is put into a directory that exists.
-    #[error("the directory in which {} is to be made does not exist: make it first", .path.display())]
+    /// The parent directory of a backup does not exist.
+    #[error("the parent directory of {} does not exist: create it first", .path.display())]
     NoParent {
         /// The path as it was given.
         path: PathBuf,
     },
 
-    /// A backup within its original would be lost with it.
+    /// A backup inside its original would be lost with it.
     #[error(
-        "{} is within {}, which is to be copied: choose a place outside of it",
+        "{} is inside {}, which is to be copied: choose a path outside of it",
         .path.display(),
         .original.display()
     )]
@@ -119,28 +118,28 @@ pub enum StorageError {
         original: PathBuf,
     },
 
-    /// A backup is never written over something.
-    #[error("{} exists already: give a path that does not, or move that away", .path.display())]
+    /// A backup never overwrites anything.
+    #[error("{} exists already: choose another path, or move it away", .path.display())]
     Exists {
         /// The path as it was given.
         path: PathBuf,
     },
 
-    /// The file permissions or a read-only mount keep the engine out.
+    /// The file permissions or a read-only mount prevent the engine from writing.
     #[error("{} is not writable: give the engine's user access to it, or choose another directory", .path.display())]
     NotWritable {
         /// The file or directory that was refused.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// Another live engine holds the directory.
-    #[error("{} is in use by another engine{}: stop that one, or choose another directory", .path.display(), process(.pid))]
+    /// Another running engine uses the directory.
+    #[error("{} is in use by another engine{}: stop that engine, or choose another directory", .path.display(), process(.pid))]
     InUse {
         /// The data directory.
         path: PathBuf,
-        /// The process that holds it, if it left its number.
+        /// The process that uses it, if it recorded its id.
         pid: Option<u32>,
     },
 
@@ -155,7 +154,7 @@ pub enum StorageError {
         known: u32,
     },
 
-    /// An earlier release wrote the directory, before the first one that others were to use.
+    /// A release before the first public one wrote the directory.
     #[error("{} was written by an older version (format {found}, this version knows {known}): export it with that version, and import it here into an empty directory", .path.display())]
     Older {
         /// The data directory.
@@ -166,8 +165,8 @@ pub enum StorageError {
         known: u32,
     },
 
-    /// The contents are not what was written. The engine never starts empty by itself: that
-    /// would hand out locks that somebody already holds.
+    /// The contents are not what was written. The engine never starts empty by itself: that would grant locks that are
+    /// already held.
     #[error("{} is damaged ({detail}): restore the directory from a backup, or move it away and start empty", .file.display())]
     Damaged {
         /// The file that failed its check.
@@ -176,7 +175,7 @@ pub enum StorageError {
         detail: String,
     },
 
-    /// No room is left.
+    /// The disk is full.
     #[error(
         "no space is left for {} ({source}): free some on that disk, or raise the limit of file sizes, \
          and restart the engine",
@@ -185,26 +184,26 @@ pub enum StorageError {
     Full {
         /// The file or directory that could not grow.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// The operating system reported some other error.
+    /// The operating system reported another error.
     #[error("{} cannot be read or written ({source}): check the disk and the system log, then restart the engine", .path.display())]
     Io {
         /// The file or directory concerned.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 
-    /// The engine has given up the data directory.
-    #[error("the engine has ended, and takes no more writes")]
+    /// The engine has released the data directory.
+    #[error("the engine has ended and accepts no more writes")]
     GivenUp,
 
-    /// An earlier commit failed. What reached the disk is unknown until it is read back, so
-    /// nothing more is written (a sync that is tried again may succeed without having synced).
-    #[error("{} takes no more writes after an earlier error: restart the engine, which recovers all that was acknowledged", .path.display())]
+    /// An earlier commit failed. The content of the disk is unknown until it is read back, so nothing more is written
+    /// (a repeated sync may succeed without having synced).
+    #[error("{} accepts no more writes after an earlier error: restart the engine, which recovers every acknowledged write", .path.display())]
     Stopped {
         /// The data directory.
         path: PathBuf,
@@ -212,7 +211,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Sorts an operating system error into the variant that tells its way out.
+    /// Maps an operating system error to the variant that names its remedy.
     pub(crate) fn io(path: &Path, source: io::Error) -> StorageError {
         let path = path.to_path_buf();
         match source.kind() {
@@ -230,7 +229,7 @@ impl StorageError {
         }
     }
 
-    /// The error for a directory that the operating system does not make.
+    /// The error for a directory that the operating system does not create.
     pub(super) fn not_created(path: &Path, source: io::Error) -> StorageError {
         match Self::io(path, source) {
             StorageError::Io { path, source } => StorageError::NotCreated { path, source },
@@ -243,7 +242,7 @@ impl StorageError {
         StorageError::Damaged { file: file.to_path_buf(), detail: detail.to_string() }
     }
 
-    /// Sorts an error of the database library.
+    /// Maps an error of the database library.
     pub(super) fn database(file: &Path, error: impl Into<redb::Error>) -> StorageError {
         match error.into() {
             redb::Error::Io(source) if !is_about_contents(&source) => {
@@ -255,15 +254,15 @@ impl StorageError {
     }
 }
 
-/// Results of the operating system, for callers that know which path they are about.
+/// Extends results of the operating system, for callers that know the path concerned.
 pub(crate) trait IoResultExt<T>: Sized {
-    /// `None` for something that is not there.
+    /// `None` for a missing file.
     fn if_exists(self) -> io::Result<Option<T>>;
 
-    /// Sorts an error as [`StorageError::io`] does.
+    /// Maps an error as [`StorageError::io`] does.
     fn at(self, path: &Path) -> Result<T, StorageError>;
 
-    /// The same for a file that must be there: a missing one is damage.
+    /// Like [`IoResultExt::at`], for a file that must exist: a missing one is damage.
     fn must_exist(self, path: &Path) -> Result<T, StorageError> {
         let found = self.if_exists().at(path)?;
         found.ok_or_else(|| StorageError::damaged(path, "the file is missing"))
@@ -283,18 +282,18 @@ impl<T> IoResultExt<T> for io::Result<T> {
     }
 }
 
-/// Whether the disk, or what this user may have of it, has no room.
+/// Whether the disk, or this user's quota on it, is full.
 pub(super) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Whether the library found nonsense, rather than the operating system trouble.
+/// Whether the library found invalid contents, rather than an error of the operating system.
 fn is_about_contents(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// " (process 17)", or nothing.
+/// " (process 17)", or an empty text.
 fn process(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }

@@ -2,13 +2,14 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `LOCK` | locked while an engine runs; the process number of the owner, as text |
-//! | `FORMAT` | `lockkeeper-engine 3`, followed by ` creating` until the database is there, and by ` backup` in a backup |
+//! | `LOCK` | locked while an engine runs; the process id of the owner, as text |
+//! | `FORMAT` | `lockkeeper-engine 3`, followed by ` creating` until the database is complete, and by ` backup` in a
+//! backup |
 //! | `lockkeeper.redb` | the database |
-//! | `commits.a`, `commits.b` | commits that the database does not have yet, and older ones |
+//! | `commits.a`, `commits.b` | commits that are not in the database yet, and older ones |
 //! | `acknowledged` | the number of the last commit |
 //! | `RESTORED` | after a restore, the quiet time that is due |
-//! | `CONTROL` | while an engine runs, the socket on which another process asks for a backup |
+//! | `CONTROL` | while an engine runs, the socket on which other processes request backups |
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
@@ -25,44 +26,43 @@ pub(crate) const DATABASE: &str = "lockkeeper.redb";
 pub(super) const LOGS: [&str; 2] = ["commits.a", "commits.b"];
 pub(super) const ACKNOWLEDGED: &str = "acknowledged";
 pub(super) const RESTORED: &str = "RESTORED";
-/// The socket on which another process asks for a backup.
+/// The socket on which other processes request backups.
 pub(crate) const CONTROL: &str = "CONTROL";
 
-/// Whether a file of this name is needed at the next start, and is there for as long as an engine
-/// runs.
+/// Whether a file of this name is needed at the next start and exists while an engine runs.
 pub(crate) fn is_data(name: &str) -> bool {
     [FORMAT, DATABASE, ACKNOWLEDGED].contains(&name) || LOGS.contains(&name)
 }
 
-/// The longest file that is read as text, in bytes: a line or two.
+/// The longest file that is read as text, in bytes: one or two lines.
 pub(super) const LONGEST_TEXT: u64 = 4096;
 
-/// Whether an engine makes files of this name in its directory, or a file system has it when it is new.
+/// Whether engines create files of this name in their directories, or new file systems contain it.
 pub(super) fn is_known(name: &str) -> bool {
     let drafted = name.strip_suffix(".new").unwrap_or(name);
     is_data(name) || [LOCK, FORMAT, RESTORED, CONTROL, "lost+found"].contains(&drafted)
 }
 
-/// Opens a directory that has to be there.
+/// Opens a directory that must exist.
 pub(crate) fn open_directory(path: &Path) -> Result<Directory, StorageError> {
     let missing = || StorageError::io(path, io::ErrorKind::NotFound.into());
     Directory::open(path).at(path)?.ok_or_else(missing)
 }
 
-/// Makes a directory, if need be, for this user alone. One that exists keeps its permissions (it may be
-/// shared on purpose); the files in it are private either way, as they hold session passwords.
+/// Creates a directory if necessary, for this user only. An existing one keeps its permissions (it may be shared on
+/// purpose); the files in it are private in any case, because they contain session passwords.
 pub(crate) fn make_directory(path: &Path) -> Result<Directory, StorageError> {
     Directory::open_or_make(path).map_err(|e| StorageError::not_created(path, e))
 }
 
-/// Reads a file of a line or two; `None` if it is missing.
+/// Reads a file of one or two lines; `None` if it is missing.
 pub(super) fn read_text(dir: &Directory, name: &str) -> Result<Option<String>, StorageError> {
     let bytes = dir.read(name, LONGEST_TEXT).if_exists().at(&dir.path_of(name))?;
     Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// A file that this process has locked until the value is dropped. The lock is the operating system's,
-/// so that it cannot outlive the process.
+/// A file that this process has locked until the value is dropped. The lock belongs to the operating system, so it
+/// cannot outlive the process.
 #[derive(Debug)]
 pub(crate) struct LockedFile {
     file: File,
@@ -70,8 +70,8 @@ pub(crate) struct LockedFile {
 }
 
 impl LockedFile {
-    /// Locks a file by [`File::try_lock`] or [`File::try_lock_shared`]; if another process holds it, the
-    /// data directory is in use.
+    /// Locks a file with [`File::try_lock`] or [`File::try_lock_shared`]; if another process holds the lock, the data
+    /// directory is in use.
     pub(crate) fn lock(
         file: File,
         path: &Path,
@@ -95,8 +95,8 @@ impl Deref for LockedFile {
 }
 
 impl Drop for LockedFile {
-    /// Unlocks explicitly. Closing the file is not enough: a child process that another thread is just
-    /// starting shares the open file, and with it the lock, until it has become the other program.
+    /// Unlocks explicitly. Closing the file is not enough: a child process that another thread is starting shares the
+    /// open file, and with it the lock, until it executes its program.
     fn drop(&mut self) {
         if let Err(e) = self.file.unlock() {
             let file = self.path.display();

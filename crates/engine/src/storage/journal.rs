@@ -1,21 +1,19 @@
-//! The commits that are not in the database yet.
+//! The journal: commits that are not in the database yet.
 //!
-//! A commit to the database writes several pages all over its file. A commit to a log is one write
-//! at its end, so it is acknowledged from there, and the database follows in the background
-//! (`docs/decisions/0006-log-before-database.md`). Logs are numbered by generation, and have two files in
-//! turn (`docs/decisions/0017-logs-that-are-used-again.md`):
+//! A commit to the database writes several pages all over its file. A commit to a log is one write at its end, so it is
+//! acknowledged from there, and the database follows in the background (`docs/decisions/0006-log-before-database.md`).
+//! Logs are numbered by generation and alternate between two files (`docs/decisions/0017-logs-that-are-used-again.md`):
 //!
 //! 1. Commits go to the log of the present generation `N`, from the beginning of its file.
-//! 2. When that is long enough and the last checkpoint is over, they go to `N+1` in the other file, and
-//!    a checkpoint begins.
-//! 3. The checkpoint writes the last state of each record in log `N` into the database in one
-//!    transaction, which also says that generation `N+1` is the next to be applied.
-//! 4. From then on log `N` counts no more. Its file is written over by log `N+2`, as it is:
-//!    `log::present` tells their commits apart.
+//! 2. When that is long enough and the last checkpoint is complete, they go to `N+1` in the other file, and a
+//!    checkpoint begins.
+//! 3. The checkpoint writes the last state of each record in log `N` into the database in one transaction, which also
+//!    records that generation `N+1` is the next to be applied.
+//! 4. From then on log `N` no longer counts. Log `N+2` overwrites its file without clearing it: `log::present`
+//!    distinguishes their commits.
 //!
-//! A start applies what the logs hold, in order, and begins with two others. `acknowledged` holds
-//! the number of the last commit, so that a log that lost its end is not taken for one that was
-//! cut short while it was written.
+//! A start applies the commits in the logs, in order, and begins with two new generations. `acknowledged` contains the
+//! number of the last commit, so that a log that lost its end is not taken for one whose last write was cut short.
 
 use std::mem;
 use std::sync::Arc;
@@ -25,26 +23,26 @@ use std::time::Instant;
 use redb::StorageBackend;
 use wal_db::{Wal, WalStore as _};
 
-use super::activity::{Activity, During, SyncTime};
+use super::activity::{CurrentActivity, DiskActivity, SyncTime};
 use super::batch::Batch;
 use super::checkpoint::Checkpoint;
 use super::database::{Logs, OpenDisk};
 use super::error::{IoResultExt, StorageError};
 use super::log::file::{CHUNK, LogFile};
-use super::log::record::{self, Place};
+use super::log::record::{self, CommitPosition};
 use super::log::{Applied, LogDir, acknowledged, strict};
 use crate::files::Access;
 use crate::thread;
 
-/// How many times as long it may get while the checkpoint before is not over.
-const PATIENCE: u64 = 4;
-/// How much of its first file a directory fills before the other one is made as long as a log gets: what
-/// is used little stays small.
+/// The longest log while the previous checkpoint is not complete, as a multiple of its usual length.
+const MAX_LENGTH_FACTOR: u64 = 4;
+/// How much of the first file a new directory fills before the other file is grown to the length of a log: rarely used
+/// directories stay small.
 const START_OF_GROWTH: u64 = CHUNK / 2;
-/// Commits beyond this size, in bytes, go to the database at once.
-const LARGE: usize = 32 * 1024 * 1024;
+/// Larger commits, in bytes, go to the database at once.
+const DIRECT_COMMIT_BYTES: usize = 32 * 1024 * 1024;
 
-/// The logs of an open directory, and what is done about them in the background.
+/// The logs of an open directory, and their background work.
 pub(super) struct Journal {
     dir: LogDir,
     disk: Arc<OpenDisk>,
@@ -52,18 +50,18 @@ pub(super) struct Journal {
     file: LogFile,
     generation: u64,
     sequence: u64,
-    /// The file of the next generation, unless it is still needed in the background.
+    /// The file of the next generation, unless the background work still needs it.
     next: Option<LogFile>,
     /// A checkpoint, or the growth of the next file.
     background: Option<JoinHandle<Result<LogFile, StorageError>>>,
     acknowledged: Box<dyn StorageBackend>,
     /// Whether each commit is synced.
     sync: bool,
-    /// What the background is at.
-    activity: Activity,
-    /// From which length on, in bytes, a log gives way to the next.
+    /// The present background activity.
+    activity: CurrentActivity,
+    /// The length, in bytes, at which a log is replaced by the next one.
     long: u64,
-    /// How long the files are to be when they are not written to.
+    /// The length to which files are cut when they are not in use.
     kept: u64,
 }
 
@@ -98,13 +96,13 @@ impl Journal {
             background: None,
             acknowledged,
             sync,
-            activity: Activity::default(),
+            activity: CurrentActivity::default(),
             long,
             kept: long,
         })
     }
 
-    /// Has the files take no room in the end: the directory is written once, and put away.
+    /// Makes the files take no space at the end: the directory is written once and then stored.
     pub(super) fn keep_nothing(&mut self) {
         self.kept = 0;
     }
@@ -113,12 +111,12 @@ impl Journal {
     pub(super) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
         self.take_turns(batch.encoded().len() as u64)?;
         let mut sync = None;
-        let place = Place { generation: self.generation, sequence: self.sequence + 1 };
+        let place = CommitPosition { generation: self.generation, sequence: self.sequence + 1 };
 
-        if batch.encoded().len() > LARGE {
+        if batch.encoded().len() > DIRECT_COMMIT_BYTES {
             self.apply_all()?;
             let applied = Applied { generation: self.generation, sequence: place.sequence };
-            // Otherwise a snapshot could lack it and have the next one, which goes to the log.
+            // Otherwise a snapshot could lack it and contain the next one, which goes to the log.
             let _no_snapshot = self.disk.lock_recycling();
             self.disk.apply(&(&*batch).into(), applied)?;
         } else {
@@ -128,12 +126,12 @@ impl Journal {
             let _ = record::encode(place, batch, append)?;
             if self.sync {
                 let (before, start) = (self.activity.now(), Instant::now());
-                // What is appended is written. The log's own sync would wake others who wait for it, with a
-                // system call, and nobody does.
+                // The appended data is already written. The log's own sync would make a system call to wake waiters,
+                // and there are none.
                 self.file.sync().map_err(failed)?;
                 let during = match self.file.allocated() == allocated {
                     true => before.max(self.activity.now()),
-                    false => During::Preparation,
+                    false => DiskActivity::Preparation,
                 };
                 sync = Some(SyncTime { during, took: start.elapsed() });
             }
@@ -146,17 +144,17 @@ impl Journal {
         Ok(sync)
     }
 
-    /// Whether the log is to give way to the next, which may have to wait for a checkpoint.
+    /// Whether the log is to be replaced by the next one, which may have to wait for a checkpoint.
     pub(super) fn is_full(&self) -> bool {
         self.file.end() >= self.long
     }
 
-    /// Whether something is done in the background, as far as is known: its end is noticed by a commit.
+    /// Whether background work is running, as far as it is known: a commit notices its end.
     pub(super) fn has_background(&self) -> bool {
         self.background.is_some()
     }
 
-    /// Goes on to the next log if it is time, before a commit of so many bytes.
+    /// Switches to the next log if it is time, before a commit of this size.
     fn take_turns(&mut self, bytes: u64) -> Result<(), StorageError> {
         // Not only when its log is needed: if it failed, nothing more is acknowledged.
         if self.background.as_ref().is_some_and(JoinHandle::is_finished) {
@@ -164,15 +162,15 @@ impl Journal {
         }
 
         let end = self.file.end();
-        let is_overdue = end > 0 && self.end_after(bytes) > PATIENCE * self.long;
+        let is_overdue = end > 0 && self.end_after(bytes) > MAX_LENGTH_FACTOR * self.long;
         let is_due = end > 0 && self.would_grow(bytes);
         if is_overdue || (is_due && self.background.is_none()) {
             self.join()?;
             return self.turn();
         }
 
-        // On a full disk the other file may have room, once its log is in the database.
-        if end > 0 && bytes <= LARGE as u64 && !self.has_room_for(bytes)? {
+        // On a full disk the other file may have space, once its log is in the database.
+        if end > 0 && bytes <= DIRECT_COMMIT_BYTES as u64 && !self.has_room_for(bytes)? {
             self.join()?;
             return self.turn();
         }
@@ -184,9 +182,9 @@ impl Journal {
         }
     }
 
-    /// Up to where a commit of so many bytes goes, or a little less.
+    /// Where a commit of this size ends, or slightly less.
     fn end_after(&self, bytes: u64) -> u64 {
-        // What the library and the journal put around it is far less.
+        // The library and the journal add far less than this.
         self.file.end() + bytes + 1024
     }
 
@@ -195,8 +193,8 @@ impl Journal {
         room.map_err(|e| StorageError::io(&self.dir.log(self.generation), e))
     }
 
-    /// Whether this commit would make the file longer than a log gets, or longer than it is while the
-    /// other file has room.
+    /// Whether this commit would make the file longer than a log should be, or longer than it is while the other file
+    /// has space.
     fn would_grow(&self, bytes: u64) -> bool {
         let needed = self.end_after(bytes);
         let allocated = self.file.allocated();
@@ -204,7 +202,7 @@ impl Journal {
         needed > self.long || (needed > allocated && self.next.as_ref().is_some_and(has_room))
     }
 
-    /// Waits for what is under way in the background, if anything is.
+    /// Waits for the background work, if any is running.
     pub(super) fn join(&mut self) -> Result<(), StorageError> {
         let Some(background) = self.background.take() else {
             return Ok(());
@@ -214,13 +212,13 @@ impl Journal {
         self.disk.pace.hurry(false);
         let file = ended.unwrap_or_else(|_| {
             let file = self.dir.log(self.generation.saturating_sub(1));
-            Err(StorageError::damaged(&file, "writing it into the database ended in a panic"))
+            Err(StorageError::damaged(&file, "writing it into the database caused a panic"))
         })?;
         self.next = Some(file);
         Ok(())
     }
 
-    /// Goes on to the next log, and begins the checkpoint of this one. There must be none.
+    /// Switches to the next log, and begins the checkpoint of this one. No checkpoint may be running.
     fn turn(&mut self) -> Result<(), StorageError> {
         let Some(next) = self.next.take() else {
             return Ok(());
@@ -243,7 +241,7 @@ impl Journal {
         self.run("lockkeeper-checkpoint", move || checkpoint.run())
     }
 
-    /// Makes the next file as long as a log gets.
+    /// Grows the next file to the length of a log.
     fn grow_next(&mut self) -> Result<(), StorageError> {
         let Some(next) = self.next.take() else {
             return Ok(());
@@ -258,14 +256,14 @@ impl Journal {
         let (kept, disk, activity) = (self.kept, self.disk.clone(), self.activity.clone());
         let path = self.dir.log(self.generation + 1);
         self.run("lockkeeper-growth", move || {
-            activity.begin(During::Preparation);
+            activity.begin(DiskActivity::Preparation);
             next.grow(kept, &disk.pace).at(&path)?;
-            activity.begin(During::Nothing);
+            activity.begin(DiskActivity::Nothing);
             Ok(next)
         })
     }
 
-    /// Does something in the background that ends with the file of the next log.
+    /// Starts background work that returns the file of the next log.
     fn run(
         &mut self,
         name: &str,
@@ -276,7 +274,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Brings everything into the database.
+    /// Writes everything into the database.
     fn apply_all(&mut self) -> Result<(), StorageError> {
         self.join()?;
         if self.file.end() > 0 {
@@ -286,7 +284,7 @@ impl Journal {
         Ok(())
     }
 
-    /// An orderly end: the database has everything, and knows that.
+    /// Ends in order: the database contains everything, and records this.
     pub(super) fn close(&mut self) -> Result<(), StorageError> {
         self.apply_all()?;
         let applied = Applied { generation: self.generation, sequence: self.sequence };
@@ -299,7 +297,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Nobody else may use the directory while a checkpoint is under way.
+    /// No other process may use the directory while a checkpoint is running.
     fn drop(&mut self) {
         if let Err(e) = self.join() {
             tracing::error!("{e}");
@@ -314,7 +312,7 @@ fn start(dir: &LogDir, generation: u64, file: &LogFile) -> Result<Wal<LogFile>, 
 
 #[cfg(test)]
 impl Journal {
-    /// Waits for what is under way in the background, and does not hurry it.
+    /// Waits for the background work without hurrying it.
     pub(super) fn wait(&mut self) {
         while self.background.as_ref().is_some_and(|background| !background.is_finished()) {
             std::thread::yield_now();
@@ -322,7 +320,7 @@ impl Journal {
         self.join().unwrap();
     }
 
-    /// From which length on, in bytes, a log gives way to the next.
+    /// Sets the length, in bytes, at which a log is replaced by the next one.
     pub(super) fn set_long(&mut self, long: u64) {
         (self.long, self.kept) = (long, long);
     }

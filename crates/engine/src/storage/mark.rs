@@ -1,4 +1,4 @@
-//! The mark of a restored directory: which quiet time is due before its engine begins.
+//! The mark of a restored directory: the quiet time with which its engine must begin.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::files::Directory;
 const EXACT: &str = "quiet-time-ms";
 const AT_LEAST: &str = "quiet-time-at-least-ms";
 
-/// For how long no session is to begin.
+/// How long new sessions are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuietTime {
-    /// So long, as an operator has said.
+    /// Exactly this long, as an operator has set.
     Exactly(Duration),
-    /// For the longest session timeout that may have been granted, and no less than this.
+    /// As long as the longest session timeout that may have been granted, and at least this long.
     AtLeast(Duration),
 }
 
@@ -51,11 +51,12 @@ pub(crate) fn mark_restored(dir: &Directory, quiet: QuietTime) -> Result<(), Sto
 /// The quiet time that is due in a data directory.
 pub(crate) fn restored_mark(dir: &Directory) -> Result<Option<QuietTime>, StorageError> {
     let Some(text) = read_text(dir, RESTORED)? else { return Ok(None) };
-    let unknown = || StorageError::damaged(&dir.path_of(RESTORED), "it names no quiet time");
+    let unknown =
+        || StorageError::damaged(&dir.path_of(RESTORED), "it does not contain a quiet time");
     QuietTime::parse(&text).ok_or_else(unknown).map(Some)
 }
 
-/// Takes the mark away: the quiet time is over.
+/// Removes the mark: the quiet time is over.
 pub(crate) fn remove_mark(dir: &Directory) -> Result<(), StorageError> {
     dir.remove(RESTORED).if_exists().at(&dir.path_of(RESTORED)).map(drop)
 }

@@ -1,10 +1,10 @@
-//! Where the engine's state survives.
+//! The durable state of the engine.
 //!
-//! The tree lives in memory; here is its copy on disk: a `redb` database, and in front of it a log
-//! of the commits that it does not have yet (see `docs/decisions/0001-storage.md` and
-//! `docs/decisions/0006-log-before-database.md`). One call of [`Storage::commit`] is one group
-//! commit: all of a batch is there after a crash, or none of it. Once anything has failed, nothing
-//! more is written: after a failed sync nobody knows what the disk holds until it is read back.
+//! The tree lives in memory; this is its copy on disk: a `redb` database, and in front of it a log of the commits that
+//! the database does not contain yet (see `docs/decisions/0001-storage.md` and
+//! `docs/decisions/0006-log-before-database.md`). One call of [`Storage::commit`] is one group commit: after a crash,
+//! all of a batch is there or none of it. After any failure, nothing more is written: after a failed sync the content
+//! of the disk is unknown until it is read back.
 
 mod activity;
 mod batch;
@@ -26,7 +26,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::activity::{During, SyncTime};
+pub(crate) use self::activity::{DiskActivity, SyncTime};
 pub(crate) use self::batch::Batch;
 pub(crate) use self::copies::Snapshots;
 pub(crate) use self::database::Repairs;

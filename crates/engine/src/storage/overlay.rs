@@ -1,7 +1,7 @@
-//! A file that is only read: what is written to it stays in memory and ends with it.
+//! A read-only file: writes to it stay in memory and are lost when it is dropped.
 //!
-//! The library repairs a file while it opens it. A check must leave the file as it is, so it lets
-//! the library repair this instead.
+//! The library repairs a file while it opens it. A check must leave the file unchanged, so the library repairs this
+//! overlay instead.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use redb::StorageBackend;
 /// How much is copied on the first write to a part of the file, in bytes.
 const BLOCK: u64 = 4_096;
 
-/// The file and what was written over it.
+/// The file, and the data written over it.
 #[derive(Debug)]
 pub(super) struct Overlay {
     file: File,
@@ -24,7 +24,7 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct Written {
     len: u64,
-    /// From here on the file's own contents count no more: it was cut off there.
+    /// From here on the file's own contents are hidden: it was truncated there.
     file_end: u64,
     blocks: HashMap<u64, Box<[u8]>>,
 }
@@ -40,7 +40,7 @@ impl Overlay {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One block as it is in the file; zeros where there is none.
+    /// A block of the file; zeros beyond its end.
     fn read_block(&self, block: u64, file_end: u64) -> io::Result<Box<[u8]>> {
         let mut bytes = vec![0; BLOCK as usize];
         let start = block * BLOCK;
@@ -49,7 +49,7 @@ impl Overlay {
         Ok(bytes.into())
     }
 
-    /// Calls `each` for every part of a block that lies in the range, with the part's place in it.
+    /// Calls `each` for every part of a block in the range, with the position of the part in it.
     fn parts(
         offset: u64,
         len: usize,
@@ -94,7 +94,7 @@ impl StorageBackend for Overlay {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut written = self.lock();
         if len < written.len {
-            // What is cut off must not come back when the file grows again.
+            // Truncated data must not reappear when the file grows again.
             written.blocks.retain(|block, _| block * BLOCK < len);
             if let Some(bytes) = written.blocks.get_mut(&(len / BLOCK)) {
                 bytes[(len % BLOCK) as usize..].fill(0);

@@ -1,17 +1,16 @@
-//! Panics of the database that are expected: it trusts some of what a damaged file says.
+//! Expected panics of the database library: it trusts some of the contents of a damaged file.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic of this thread is caught, and told in our own words.
+    /// Whether a panic of this thread is caught and reported as an error.
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `work`; `None` if it panics. The process's panic hook does not hear of that, and of all
-/// other panics as before: the first call puts one before it. The log has the details, for whoever
-/// debugs.
+/// Calls `work`; `None` if it panics. The process's panic hook is not called for such a panic, and is called for all
+/// others as before: the first call installs a hook in front of it. The log has the details at the level debug.
 pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

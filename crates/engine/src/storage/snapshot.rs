@@ -1,4 +1,4 @@
-//! Looking at a data directory, and copying one, without changing it.
+//! Inspects and copies a data directory without changing it.
 
 use std::fs;
 use std::io;
@@ -25,26 +25,26 @@ use crate::files::{Directory, parent};
 /// How much is written to a copy in one commit, in bytes.
 const PORTION: usize = 8 * 1024 * 1024;
 
-/// How a directory is taken that is looked at.
+/// How an inspected directory is claimed.
 type Open = fn(&Path) -> Result<(DataDir, State), StorageError>;
 
 impl Storage {
-    /// Opens what is in `dir` and checks every page of it, but changes nothing: what opening
-    /// repairs is repaired in memory only. `None` if there is no finished database.
+    /// Opens the data in `dir` and checks every page of it, but changes nothing: repairs are made in memory only.
+    /// `None` if the directory contains no complete database.
     ///
-    /// Nothing must be committed to it.
+    /// No commits must be made to it.
     pub(crate) fn inspect(dir: &Path) -> Result<Option<(Self, Repairs)>, StorageError> {
         Self::inspect_by(dir, DataDir::look_at)
     }
 
-    /// [`Storage::inspect`] of a directory that is to be replaced: nobody else may use it until then.
+    /// Like [`Storage::inspect`], for a directory that is to be replaced: no other process may use it until then.
     pub(crate) fn inspect_owned(dir: &Path) -> Result<Option<(Self, Repairs)>, StorageError> {
         Self::inspect_by(dir, DataDir::claim)
     }
 
     fn inspect_by(dir: &Path, open: Open) -> Result<Option<(Self, Repairs)>, StorageError> {
         if !dir.is_dir() {
-            // Claiming it would make it.
+            // Claiming it would create it.
             let missing = io::ErrorKind::NotFound.into();
             return Err(StorageError::io(dir, missing));
         }
@@ -69,13 +69,13 @@ impl Storage {
         Ok(Some((Storage { disk: Some(disk) }, repairs)))
     }
 
-    /// Opens a directory that is being made, to become a backup or a data directory.
+    /// Opens a directory that is being created, to become a backup or a data directory.
     pub(crate) fn open_draft(draft: &Draft) -> Result<Self, StorageError> {
         let disk = Disk::open(draft.path(), Durability::Sync, plain())?;
         Ok(Storage { disk: Some(disk) })
     }
 
-    /// Copies all records into a new directory, which is complete in itself but not in its place.
+    /// Copies all records into a new directory, which is then complete but not yet in its place.
     pub(crate) fn fill(&self, draft: &Draft) -> Result<u64, StorageError> {
         match &self.disk {
             Some(disk) => fill(&disk.open, draft, &AtomicBool::new(false)),
@@ -83,17 +83,17 @@ impl Storage {
         }
     }
 
-    /// For backups while it is open; `None` if nothing is on a disk.
+    /// For backups of an open storage; `None` if it keeps no data on a disk.
     pub(crate) fn snapshots(&self) -> Option<Snapshots> {
         self.disk.as_ref().map(|disk| disk.snapshots.clone())
     }
 }
 
 impl Snapshots {
-    /// Copies the state as of the last commit into `target`, a directory that does not exist yet
-    /// and is there as a whole or not at all. `None` if the storage was closed, before or meanwhile.
+    /// Copies the state as of the last commit into `target`, a directory that does not exist yet. It is created
+    /// completely or not at all. `None` if the storage was closed, before or during the copy.
     ///
-    /// The copy is complete in itself: it has been synced, and needs no recovery.
+    /// The copy is complete: it has been synced, and needs no recovery.
     pub(crate) fn copy_to(&self, target: &Path) -> Option<Result<u64, StorageError>> {
         match self.while_open(|open, is_over| copy(open, target, is_over))? {
             Err(StorageError::GivenUp) => None,
@@ -111,8 +111,8 @@ fn copy(open: &OpenDisk, target: &Path, is_over: &AtomicBool) -> Result<u64, Sto
     Ok(records)
 }
 
-/// Refuses a place for a copy that is taken, has no parent, or is within what is copied: an engine
-/// that is restored or replaced would take its backups with it.
+/// Refuses a target that exists, has no parent, or is inside the original: restoring or replacing an engine would
+/// remove its backups too.
 fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
     if target.try_exists().at(target)? {
         return Err(StorageError::Exists { path: target.to_path_buf() });
@@ -128,14 +128,14 @@ fn check_place(original: &Path, target: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// A directory that is being made beside its place; removed on drop, unless it was put there.
+/// A directory that is being created next to its target; removed on drop, unless it was moved into place.
 #[derive(Debug)]
 pub(crate) struct Draft(Option<PathBuf>);
 
 impl Draft {
-    /// What an earlier one has left that was cut short is removed.
+    /// The remains of an earlier, interrupted draft are removed.
     pub(crate) fn beside(target: &Path) -> Result<Self, StorageError> {
-        // Before anything is removed in it: it is not another user's.
+        // Before anything in it is removed: it must not belong to another user.
         open_directory(parent(target))?;
         let path = target.with_added_extension("partial");
         fs::remove_dir_all(&path).if_exists().at(target)?;
@@ -151,16 +151,16 @@ impl Draft {
         open_directory(self.path())
     }
 
-    /// Gives it the name of the target, where nothing is, or an empty directory.
+    /// Renames it to the target, which must not exist or be empty.
     pub(crate) fn put_in_place(self, target: &Path) -> Result<(), StorageError> {
         self.move_to(target, |from| fs::rename(from, target))
     }
 
-    /// Puts it where the target is, which gets another name: at no time is there neither.
+    /// Exchanges it with the target, which gets another name: at every moment one of the two is there.
     pub(crate) fn swap_with(self, target: &Path, aside: &Path) -> Result<(), StorageError> {
         let exchange = |from: &Path| renameat_with(CWD, from, CWD, target, RenameFlags::EXCHANGE);
         self.move_to(target, |from| {
-            // The draft first gets the other one's later name, which nothing removes.
+            // The draft first gets the target's later name, under which it is never removed.
             fs::rename(from, aside)?;
             exchange(aside).map_err(io::Error::from).inspect_err(|_| {
                 let _ = fs::rename(aside, from);
@@ -173,7 +173,7 @@ impl Draft {
         target: &Path,
         rename: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<(), StorageError> {
-        // A lock belongs to a process; what is moved has none.
+        // The lock file contains a process id, so it is not moved.
         let _ = self.open()?.remove(LOCK);
         let above = open_directory(parent(target))?;
         rename(self.path()).and_then(|()| above.sync()).map_err(|e| match e.kind() {
@@ -193,10 +193,10 @@ impl Drop for Draft {
     }
 }
 
-/// Writes all records into a new directory; their number.
+/// Writes all records into a new directory; returns their number.
 ///
 /// # Errors
-/// [`StorageError::GivenUp`] when it is over.
+/// [`StorageError::GivenUp`] when the storage is closed.
 fn fill(open: &OpenDisk, draft: &Draft, is_over: &AtomicBool) -> Result<u64, StorageError> {
     let mut copy = Storage::open_draft(draft)?;
     copy.keep_no_logs();

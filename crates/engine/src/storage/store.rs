@@ -1,4 +1,4 @@
-//! The durable copy of the engine's state: opening it, commits, and its end.
+//! The durable copy of the engine's state: opening, commits, and its end.
 
 use std::fmt;
 use std::path::Path;
@@ -24,14 +24,14 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Opens the database in `dir`, or creates both, and checks every page of what is there.
+    /// Opens the database in `dir`, or creates both, and checks every page of the existing data.
     ///
-    /// `dir` is ignored for [`Durability::Memory`] and needed for the others.
+    /// `dir` is ignored for [`Durability::Memory`] and required for the others.
     pub(crate) fn open(dir: Option<&Path>, durability: Durability) -> Result<Self, StorageError> {
         Storage::open_with(dir, durability, plain())
     }
 
-    /// [`Storage::open`] with something in the place of the files.
+    /// [`Storage::open`] with other files.
     pub(super) fn open_with(
         dir: Option<&Path>,
         durability: Durability,
@@ -45,8 +45,8 @@ impl Storage {
         Ok(Storage { disk: Some(disk) })
     }
 
-    /// Hands every record that was there when it was opened to `visit`, table by table and in the
-    /// order of the keys, without holding more than one in memory. The first error ends it.
+    /// Passes every record that existed when the storage was opened to `visit`, table by table and in key order,
+    /// without holding more than one in memory. Stops at the first error.
     pub(crate) fn load<E: From<StorageError>>(
         &self,
         visit: impl FnMut(Table, &[u8], &[u8]) -> Result<(), E>,
@@ -54,17 +54,17 @@ impl Storage {
         self.disk.as_ref().map_or(Ok(()), |disk| disk.open.load(visit))
     }
 
-    /// The error for a record that [`Storage::load`] handed over but that makes no sense.
+    /// The error for an invalid record that [`Storage::load`] returned.
     pub(crate) fn damaged(&self, detail: impl fmt::Display) -> StorageError {
         let file = self.disk.as_ref().map(|disk| disk.open.file.as_path());
         StorageError::damaged(file.unwrap_or(Path::new("memory")), detail)
     }
 
-    /// Applies a group commit as a whole, and returns when it is as durable as promised; and what
-    /// its sync took, if it had one of its own.
+    /// Applies a group commit as a whole, and returns when it is as durable as promised; returns the time of its sync,
+    /// if it had one of its own.
     ///
-    /// After an error, the batch may or may not be found at the next start, and every later
-    /// commit fails with [`StorageError::Stopped`].
+    /// After an error, the next start may or may not find the batch, and every later commit fails with
+    /// [`StorageError::Stopped`].
     pub(crate) fn commit(&mut self, batch: &mut Batch) -> Result<Option<SyncTime>, StorageError> {
         self.disk.as_mut().map_or(Ok(None), |disk| disk.commit(batch))
     }
@@ -74,12 +74,12 @@ impl Storage {
         self.journal().is_some_and(Journal::is_full)
     }
 
-    /// Whether a checkpoint or the like is under way, which wants the disk as well.
+    /// Whether a checkpoint or similar work is running, which uses the disk as well.
     pub(crate) fn has_background(&self) -> bool {
         self.journal().is_some_and(Journal::has_background)
     }
 
-    /// Has the logs take no room after an orderly end.
+    /// Makes the logs take no space after an orderly end.
     pub(super) fn keep_no_logs(&mut self) {
         if let Some(journal) = self.disk.as_mut().and_then(|disk| disk.journal.as_mut()) {
             journal.keep_nothing();
@@ -90,15 +90,15 @@ impl Storage {
         self.disk.as_ref()?.journal.as_ref()
     }
 
-    /// Brings everything into the database. Dropping does so too, but tells nobody if it fails.
+    /// Writes everything into the database. Dropping does so too, but does not report a failure.
     pub(crate) fn close(mut self) -> Result<(), StorageError> {
         self.disk.as_mut().map_or(Ok(()), Disk::close)
     }
 }
 
-/// An open database, the log in front of it, and whether it may be written.
+/// An open database, the log in front of it, and whether it can be written.
 pub(super) struct Disk {
-    /// `None` if it is only looked at.
+    /// `None` if it is only read.
     pub(super) journal: Option<Journal>,
     pub(super) open: Arc<OpenDisk>,
     pub(super) snapshots: Snapshots,
@@ -132,8 +132,8 @@ impl Disk {
             _ => open.applied()?.next(tail.sequence),
         };
 
-        // Even if it changes nothing: it replaces the record of an orderly end, after which the
-        // library would trust the file unchecked.
+        // Even if it changes nothing: it replaces the record of an orderly end, after which the library would trust the
+        // file without a check.
         open.apply(&tail.outcome, applied)?;
         logs.acknowledge(applied.sequence)?;
         if state == State::New {
@@ -154,7 +154,7 @@ impl Disk {
         if batch.is_empty() {
             return Ok(None);
         }
-        self.failed = true; // Holds after a panic, too.
+        self.failed = true; // Remains set after a panic.
         let sync = self.journal.as_mut().ok_or(stopped)?.commit(batch)?;
         self.failed = false;
         Ok(sync)
@@ -169,7 +169,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// Nothing is lost if this fails: the next start finds it in the logs.
+    /// A failure loses nothing: the next start finds the commits in the logs.
     fn drop(&mut self) {
         self.snapshots.end();
         if let Err(e) = self.close() {

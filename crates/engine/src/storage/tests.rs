@@ -1,4 +1,4 @@
-//! What the storage promises, broken on purpose.
+//! The promises of the storage, under injected faults.
 
 mod crash;
 mod damage;
@@ -46,13 +46,13 @@ impl Storage {
         self.disk.as_mut().unwrap().journal.as_mut().unwrap()
     }
 
-    /// From which length on, in bytes, a log gives way to the next.
+    /// Sets the length, in bytes, at which a log is replaced by the next one.
     fn set_log_length(&mut self, length: u64) {
         self.journal_mut().set_long(length);
     }
 }
 
-/// The error of an opening that must not succeed.
+/// The error of opening a directory that must be refused.
 fn refusal(dir: &Path) -> StorageError {
     match Storage::open(Some(dir), Durability::Sync) {
         Ok(_) => panic!("{} was opened", dir.display()),
@@ -60,7 +60,7 @@ fn refusal(dir: &Path) -> StorageError {
     }
 }
 
-/// The directory as it is now: what a kill at this moment would leave.
+/// A copy of the directory as it is now: what would remain after a kill at this moment.
 fn copied(dir: &TempDir) -> TempDir {
     let copy = TempDir::new().unwrap();
     for entry in dir.path().read_dir().unwrap() {
@@ -81,7 +81,7 @@ fn nodes(changes: &[(&str, Option<&str>)]) -> Batch {
     batch
 }
 
-/// Everything stored, as text.
+/// All stored records as text.
 fn contents(storage: &Storage) -> Vec<(Table, String, String)> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut all = Vec::new();
@@ -93,7 +93,7 @@ fn contents(storage: &Storage) -> Vec<(Table, String, String)> {
     all
 }
 
-/// The nodes alone.
+/// Only the nodes.
 fn stored_nodes(storage: &Storage) -> Vec<(String, String)> {
     let of_nodes = |(table, key, value)| (table == Table::Nodes).then_some((key, value));
     contents(storage).into_iter().filter_map(of_nodes).collect()
@@ -151,7 +151,7 @@ fn the_last_change_of_a_key_wins() {
     assert!(batch.is_empty());
 }
 
-/// A log goes into the database in portions: what one of them puts, a later one may delete.
+/// A log is written into the database in portions: a later portion may delete a record that an earlier one puts.
 #[test]
 fn a_long_log_ends_in_its_last_state() {
     let dir = TempDir::new().unwrap();
@@ -237,7 +237,7 @@ fn a_read_only_directory_is_refused() {
 }
 
 #[test]
-fn system_errors_tell_their_way_out() {
+fn system_errors_name_a_remedy() {
     use rustix::io::Errno;
     let text = |errno: Errno| {
         let source = io::Error::from_raw_os_error(errno.raw_os_error());
@@ -257,11 +257,11 @@ fn system_errors_tell_their_way_out() {
 }
 
 #[test]
-fn a_second_engine_is_told_who_holds_the_directory() {
+fn the_error_of_a_second_engine_names_the_owner() {
     let dir = TempDir::new().unwrap();
     let storage = open(&dir, Durability::Sync).unwrap();
     let expected = format!(
-        "{} is in use by another engine (process {}): stop that one, or choose another directory",
+        "{} is in use by another engine (process {}): stop that engine, or choose another directory",
         dir.path().display(),
         std::process::id()
     );
@@ -270,8 +270,8 @@ fn a_second_engine_is_told_who_holds_the_directory() {
     open(&dir, Durability::Sync).unwrap();
 }
 
-/// Symptom: an engine whose directory was moved away, and replaced by a successor's, took the
-/// successor's log for its own when it ended, and gave it another name: files were known by path.
+/// Symptom: an engine whose directory was moved away and replaced by a successor's took the successor's log for its own
+/// when it ended, and renamed it: files were identified by their paths.
 #[test]
 fn an_engine_whose_directory_was_replaced_leaves_the_logs_of_its_successor_alone() {
     let dir = TempDir::new().unwrap();

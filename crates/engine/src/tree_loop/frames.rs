@@ -1,13 +1,14 @@
 //! The order in which the frames of connections are handled: a fair schedule.
 //!
-//! A connection that sends little, and takes little of this thread's time, is served in the round in
-//! which it is read. A connection that sends much waits for a turn after those, one after the other. So
-//! does one whose client must take replies first. A round ends soon after a long turn, so no connection
-//! waits for everything that another one has sent. The frames of a connection stay in their order.
+//! A connection that sends little and uses little of this thread's time is served in the round in which it is read. A
+//! connection that sends much waits for a turn after those, one after the other. So does one whose client must first
+//! read replies. A round ends soon after a long turn, so no connection waits for everything that another one has sent.
+//! The frames of a connection stay in order.
 //!
-//! Many connections together cannot make a round long either. When it has taken its time, only requests
-//! that are known to be short are still served in it; the others wait for turns. And there are no turns
-//! while the disk is behind, so what is long queues here and not there, in front of what is short.
+//! Many connections together cannot make a round long either: when its time is used up, it only serves
+//! requests that are known to be short, and the others wait for turns. No turns are taken while the disk
+//! is behind, so long requests queue here and not in front of the disk, where short ones would have to
+//! wait for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,22 +19,22 @@ use lockkeeper_tree::{ConnectionId, Now};
 use lockkeeper_wire::OpCode;
 use tokio::task::yield_now;
 
-use super::{Event, PART, PART_BYTES, TreeLoop};
+use super::{BATCH_BYTES, BATCH_REQUESTS, Event, TreeLoop};
 use crate::connection::Connection;
-use crate::connection::budget::LITTLE;
+use crate::connection::budget::SMALL_SHARE_BYTES;
 use crate::metrics::ops::Op;
 
-/// Up to how many frames at once are a few, which need not wait for a turn if they are short.
-const FEW: usize = 16;
-/// How many frames a turn has at most: as many as leave together.
-const TURN: usize = PART;
-/// How long a turn takes, with the request that is under way then.
+/// The number of frames up to which short requests are served without a turn.
+const MAX_IMMEDIATE: usize = 16;
+/// The most frames of a turn: as many as are handed over together.
+const TURN_REQUESTS: usize = BATCH_REQUESTS;
+/// How long a turn lasts; a request that has begun is completed.
 const TURN_TIME: Duration = Duration::from_micros(500);
-/// How long a round takes before the turns that are left wait for the next.
+/// How long a round lasts before the remaining turns wait for the next one.
 const ROUND_TIME: Duration = Duration::from_millis(2);
 
 impl TreeLoop {
-    /// What a connection has read: handled now if it is a few frames, and else in turns.
+    /// Handles what a connection has read: at once if it is a few frames, and otherwise in turns.
     pub(super) fn take_frames(
         &mut self,
         now: Now,
@@ -47,7 +48,9 @@ impl TreeLoop {
 
         let mut frames = VecDeque::from(frames);
         let bytes: usize = frames.iter().map(Bytes::len).sum();
-        let is_little = frames.len() <= FEW && bytes <= LITTLE && connection.is_light(since);
+        let is_little = frames.len() <= MAX_IMMEDIATE
+            && bytes <= SMALL_SHARE_BYTES
+            && connection.is_light(since);
         let is_short = |frame: &Bytes| self.server.is_short(id, frame);
         let has_time = || since.elapsed() <= ROUND_TIME || frames.iter().all(is_short);
         if is_little && !self.turns.waits(id) && has_time() {
@@ -55,13 +58,13 @@ impl TreeLoop {
         }
 
         if !frames.is_empty() {
-            // It has been heard of, whenever its turn comes.
+            // Its session counts as heard from, whenever its turn comes.
             self.server.heard_of(now, id);
             self.turns.add(&connection, frames);
         }
     }
 
-    /// A client that was held back has taken something.
+    /// A client that was held back has read some replies.
     pub(super) fn taken(&mut self, now: Now, id: ConnectionId) {
         self.server.heard_of(now, id);
         if self.connections.get(&id).is_some_and(|connection| connection.has_room_again()) {
@@ -69,8 +72,8 @@ impl TreeLoop {
         }
     }
 
-    /// Handles what waits for a turn, until the round has taken its time; one turn in any case, unless the
-    /// disk is behind.
+    /// Handles frames that wait for a turn, until the round has used its time; at least one turn, unless the disk is
+    /// behind.
     pub(super) fn take_turns(&mut self, now: Now, since: Instant) {
         if self.pipeline.is_behind() {
             return;
@@ -94,8 +97,7 @@ impl TreeLoop {
         }
     }
 
-    /// Handles frames of one connection for as long as a turn lasts, or until its client is to take
-    /// something first.
+    /// Handles frames of one connection for the length of a turn, or until its client must first read replies.
     fn serve(
         &mut self,
         now: Now,
@@ -105,30 +107,32 @@ impl TreeLoop {
     ) {
         let began = Instant::now();
         let mut handing_over = Duration::ZERO;
-        for _ in 0..TURN {
+        for _ in 0..TURN_REQUESTS {
             if connection.is_full() {
                 break;
             }
 
             let Some(frame) = frames.pop_front() else { break };
             connection.handled(&frame);
-            self.part_bytes += frame.len();
+            self.batch_bytes += frame.len();
             let op = Op::of_frame(&frame).0;
             match self.server.handle_part(now, connection.id, frame) {
                 None => self.ops.add(op),
                 Some(rest) => {
                     connection.deliver(std::slice::from_ref(&rest));
                     frames.push_front(rest);
-                    // Other large sessions have ended in this round: it is for a later one.
+                    // Other large sessions have ended in this round, so this one waits for a later round.
                     if op == Op::of_code(Some(OpCode::CloseSession)) {
                         break;
                     }
                 }
             }
 
-            self.in_part += 1;
-            if self.in_part == PART || self.part_bytes + self.server.bytes_to_send() >= PART_BYTES {
-                // All that others have is handed over as well.
+            self.batch_requests += 1;
+            if self.batch_requests == BATCH_REQUESTS
+                || self.batch_bytes + self.server.bytes_to_send() >= BATCH_BYTES
+            {
+                // The measured time includes handing over the effects of others.
                 let before = Instant::now();
                 self.hand_over(since, false);
                 handing_over += before.elapsed();
@@ -143,8 +147,8 @@ impl TreeLoop {
 
     /// Lets the connections read and write, without sleeping.
     pub(super) async fn poll_sockets(&mut self, round: &mut Vec<Event>) {
-        // The runtime polls the sockets once it has no other task, and wakes this one behind the tasks of
-        // those that are ready.
+        // The runtime polls the sockets once it has no other task, and queues this task behind those of the ready
+        // sockets.
         yield_now().await;
         self.receive(round);
     }

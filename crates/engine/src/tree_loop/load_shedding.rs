@@ -1,4 +1,4 @@
-//! Which connections are dropped when too much of the shared memory is taken; see `budget`.
+//! Chooses the connections that are dropped when too much of the shared memory is in use; see `budget`.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::TreeLoop;
 use crate::connection::Connection;
-use crate::connection::budget::{CHECK_INTERVAL, LITTLE, Pressure};
+use crate::connection::budget::{CHECK_INTERVAL, Pressure, SMALL_SHARE_BYTES};
 
-/// For how long a client may move nothing while memory is short.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client may neither read nor send while memory is short.
+const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 impl TreeLoop {
-    /// While more than half of the budget is taken, drops those that move nothing; while all of it
-    /// is, also others. The largest first, and no more than needed.
+    /// While more than half of the budget is in use, drops connections that make no progress; while all of it is, also
+    /// others. The largest come first, and no more than necessary are dropped.
     pub(super) fn shed_load(&mut self) {
         if self.budget.pressure() == Pressure::None || self.shed_at.elapsed() < CHECK_INTERVAL {
             return;
@@ -22,16 +22,16 @@ impl TreeLoop {
 
         let burdens = self.connections.values().map(|connection| (connection.burden(), connection));
         let mut large: Vec<(usize, &Arc<Connection>)> =
-            burdens.filter(|(bytes, _)| *bytes > LITTLE).collect();
+            burdens.filter(|(bytes, _)| *bytes > SMALL_SHARE_BYTES).collect();
         large.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
 
-        // What is freed shows on the budget when the tasks of the connections have ended.
+        // The budget shows the freed memory when the tasks of the connections have ended.
         let waiting = self.budget.waiting();
         let (mut bytes, mut dropped) = (0, 0);
         for (burden, connection) in large {
             let goes = match self.budget.pressure_of(waiting.saturating_sub(bytes)) {
                 Pressure::None => break,
-                Pressure::Half => connection.stuck_for() > PATIENCE,
+                Pressure::Half => connection.stuck_for() > STALL_LIMIT,
                 Pressure::Full => true,
             };
             if goes {
@@ -46,8 +46,8 @@ impl TreeLoop {
 
         self.metrics.counters.dropped_for_memory.add(dropped);
         let what = format_args!(
-            "dropped {dropped} connections with {bytes} bytes, which took most of the memory for what \
-             waits ({} bytes): their clients sent requests in part, or did not take their replies",
+            "dropped {dropped} connections with {bytes} bytes, which used most of the memory for \
+             waiting data ({} bytes): their clients sent incomplete requests or did not read their replies",
             self.budget.max()
         );
         self.log_limiter.warn("memory", None, &what);

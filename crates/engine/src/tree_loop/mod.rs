@@ -1,8 +1,8 @@
 //! The thread that owns the tree.
 //!
-//! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver what they
-//! read, and between two polls everything delivered is handled in one round. A request thus reaches
-//! the tree without waking another thread. It waits for a sync only if that is short; see `commit`.
+//! It also runs the sockets: its tokio runtime polls all of them, their tasks deliver the frames that they read, and
+//! between two polls all delivered frames are handled in one round. So a request reaches the tree without waking
+//! another thread. The thread waits for a sync only if that is short; see `commit`.
 
 mod frames;
 pub(crate) mod idle;
@@ -34,59 +34,59 @@ use crate::metrics::ops::{Op, OpCounts};
 use crate::settings::plan::IdleHook;
 use crate::spin::{Arrivals, SpinPolicy};
 
-/// How many deliveries one round takes at most, so that the first of them is not kept waiting.
+/// The most deliveries of a round, so that the first of them is not delayed.
 const MAX_ROUND: usize = 1024;
-/// After how many requests of a round the effects so far leave: clients go on while the rest is
-/// handled, and the next commit begins. Smaller parts pay more for their writes than that gains.
-const PART: usize = 128;
-/// After how many bytes of requests and replies they leave as well: the listings of a long wait queue are
-/// long, and a hundred of them are more than a buffer should grow to.
-const PART_BYTES: usize = 256 * 1024;
-/// How long expiry rests after the engine has not listened for a while.
+/// The number of requests after which a round hands over its effects so far: clients continue while the
+/// rest is handled, and the next commit begins. Smaller parts cost more in writes than they gain.
+const BATCH_REQUESTS: usize = 128;
+/// The number of bytes of requests and replies after which a round hands over its effects as well: the listings of a
+/// long queue are long, and a buffer should not grow to a hundred of them.
+const BATCH_BYTES: usize = 256 * 1024;
+/// How long expiry pauses after the engine has not listened for a while.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(100);
-/// From how long a wait for the disk on, that was a while.
+/// A longer wait for the disk is a stall.
 const STALL_THRESHOLD: Duration = Duration::from_millis(10);
-/// Up to how many sessions that expire at the same time are logged one by one.
+/// The number of simultaneously expiring sessions up to which each is logged.
 const LOGGED_EXPIRIES: usize = 64;
 
-/// What is delivered to the tree thread.
+/// An event for the tree thread.
 pub(crate) enum Event {
-    /// A connection with its first frame, the handshake.
+    /// A new connection with its first frame, the handshake.
     Connected(Arc<Connection>, Bytes),
-    /// What one read of a connection completed.
+    /// The frames that one read of a connection completed.
     Frames(ConnectionId, Vec<Bytes>),
     Disconnected(ConnectionId),
-    /// A client that is held back has taken something of what waits for it.
+    /// A client that is held back has read some of its replies.
     Taken(ConnectionId),
-    /// What may grow from now on, as far as there is room for it here.
+    /// The growth that is allowed from now on, as far as this resource is concerned.
     Growth(Resource, Growth),
-    /// The process has much memory, of which some may be free.
+    /// The process uses much memory, some of which may be free.
     Recycle,
     /// A test expires a session.
     Expire(SessionId, oneshot::Sender<bool>),
-    /// An operator asks for something that only this thread knows.
+    /// An operator's query that only this thread can answer.
     Inspect(Box<dyn FnOnce(&TreeLoop) + Send>),
-    /// A test lets time pass.
+    /// A test advances the time.
     Skip(Duration, oneshot::Sender<()>),
-    /// A test cuts all connections.
+    /// A test closes all connections.
     DropConnections(oneshot::Sender<()>),
-    /// The owner of the engine asks for its end.
+    /// The owner of the engine stops it.
     Stop,
-    /// The data directory, or a file in it, is not the engine's any more.
+    /// The data directory, or a file in it, no longer belongs to the engine.
     Deprived(EngineError),
-    /// The commit thread has ended: in order, by an error, or by a panic.
+    /// The commit thread has ended: in order, with an error, or by a panic.
     CommitEnded(Result<(), EngineError>),
 }
 
-/// The end of the thread is the end of all: also after a panic, nothing may slip out, and the commit
-/// thread must give up the data directory.
+/// The end of this thread ends everything: even after a panic, no reply may be sent, and the commit thread must release
+/// the data directory.
 impl Drop for TreeLoop {
     fn drop(&mut self) {
         self.pipeline.abort();
     }
 }
 
-/// The tree and all that its thread needs.
+/// The tree and the other state of its thread.
 pub(crate) struct TreeLoop {
     pub(crate) server: Server,
     pub(crate) succession: Succession,
@@ -97,34 +97,34 @@ pub(crate) struct TreeLoop {
     /// The requests whose effects have not been handed over.
     pub(crate) ops: OpCounts,
     pub(crate) log_limiter: Arc<LogLimiter>,
-    /// How much time tests have skipped.
+    /// The time that tests have skipped.
     pub(crate) skipped: Duration,
     /// No session expires before this time.
     pub(crate) no_expiry_before: Duration,
-    /// Whether the last round came so soon that the next is worth polling for.
+    /// Whether the last round came so soon that polling for the next one is worthwhile.
     pub(crate) spins_next: bool,
     pub(crate) arrivals: Arrivals,
     pub(crate) spin: Arc<SpinPolicy>,
     /// Frames that wait for their turn.
     pub(crate) turns: Turns,
     pub(crate) budget: Arc<Budget>,
-    /// When connections were last looked at for those that take too much memory.
+    /// When connections were last checked for excessive memory.
     pub(crate) shed_at: Instant,
-    /// How many requests were handled whose effects have not been handed over.
-    pub(crate) in_part: usize,
-    /// How many bytes these requests had.
-    pub(crate) part_bytes: usize,
+    /// The number of handled requests whose effects have not been handed over.
+    pub(crate) batch_requests: usize,
+    /// The bytes of these requests.
+    pub(crate) batch_bytes: usize,
     /// Whether the replies of a part of this round wait for the disk.
-    pub(crate) part_waits: bool,
+    pub(crate) batch_waits: bool,
     pub(crate) idle: IdleDetector,
-    /// What the embedding program does when the engine gives memory back.
+    /// The embedding program's action for returning memory.
     pub(crate) idle_hook: Option<IdleHook>,
-    /// How the engine is to end, once that is known.
+    /// The result of the engine, once it is known.
     pub(crate) ending: Option<Result<(), EngineError>>,
 }
 
 impl TreeLoop {
-    /// Runs until [`Event::Stop`] or a failure. After the first, the last round is in the pipeline.
+    /// Runs until [`Event::Stop`] or a failure. After a stop, the last round is in the pipeline.
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
         let mut round = Vec::with_capacity(MAX_ROUND);
         loop {
@@ -149,7 +149,7 @@ impl TreeLoop {
         }
     }
 
-    /// Gives the memory of a load back: now that it is over, or as there is little left.
+    /// Returns the memory of a load to the system: after the load, or because memory is short.
     fn recycle_memory(&mut self) {
         self.server.shrink();
         self.connections.shrink_to(2 * self.connections.len());
@@ -159,7 +159,7 @@ impl TreeLoop {
         }
     }
 
-    /// What time it is for the tree: later than elsewhere if a test has skipped some.
+    /// The time for the tree: ahead of the real time if a test has skipped some.
     fn now(&self) -> Now {
         let now = clock::now();
         let skipped_ms = i64::try_from(self.skipped.as_millis()).unwrap_or(i64::MAX);
@@ -182,7 +182,7 @@ impl TreeLoop {
         self.spins_next = released || since.elapsed() < self.arrivals.spin_time(&self.spin);
     }
 
-    /// Looks at the sockets again and again for a moment; whether something came.
+    /// Polls the sockets for a moment; returns whether there was a delivery.
     async fn spin_for_requests(&mut self, round: &mut Vec<Event>, since: Instant) -> bool {
         let patience = self.arrivals.spin_time(&self.spin);
         while since.elapsed() < patience {
@@ -196,7 +196,7 @@ impl TreeLoop {
         false
     }
 
-    /// Takes what has been delivered.
+    /// Takes the delivered events.
     fn receive(&mut self, round: &mut Vec<Event>) {
         while round.len() < MAX_ROUND
             && let Ok(event) = self.events.try_recv()
@@ -205,23 +205,23 @@ impl TreeLoop {
         }
     }
 
-    /// Sleeps until something comes, or is due; whether it was woken because replies have left. Who
-    /// gets one may ask for more at once, and by then this thread is to be awake.
+    /// Sleeps until there is a delivery, or something is due; returns whether it was woken because replies were sent. A
+    /// client may send its next request at once, and this thread should be awake by then.
     async fn sleep(&mut self, round: &mut Vec<Event>) -> bool {
         let delay = self.delay(self.now());
         let pipeline = self.pipeline.clone();
         let spins = !self.arrivals.spin_time(&self.spin).is_zero();
-        // Turns wait until the disk has caught up, and timeouts until the last portion is committed.
+        // Turns wait until the disk has caught up, and timeouts until the last batch of them is committed.
         let waits_for_disk = self.turns.is_anyone_ready() || self.pipeline.has_timeouts();
         tokio::select! {
             biased;
-            // When the time is up, the round is empty.
+            // After a timeout, the round is empty.
             _ = tokio::time::timeout(delay, self.events.recv_many(round, MAX_ROUND)) => false,
             () = pipeline.released(), if spins || waits_for_disk => spins,
         }
     }
 
-    /// The runtime's timer stands still while the machine sleeps, so it is never set for long.
+    /// The runtime's timer stops while the machine is suspended, so it is never set to a long time.
     fn delay(&self, now: Now) -> Duration {
         const LONGEST: Duration = Duration::from_secs(1);
         if self.pipeline.is_full() {
@@ -231,7 +231,7 @@ impl TreeLoop {
             return CHECK_INTERVAL;
         }
         if self.pipeline.has_timeouts() {
-            // The next timeout may be due already; its turn comes when the disk is done.
+            // The next timeout may already be due; it is handled when the disk has caught up.
             return LONGEST;
         }
         let next = self.server.next_timeout();
@@ -239,8 +239,8 @@ impl TreeLoop {
         next.map_or(LONGEST, |delay| delay.min(LONGEST))
     }
 
-    /// Whether timeouts are to be handled. Never while the engine does not listen: a session that
-    /// could not be heard has not been silent.
+    /// Whether timeouts are to be handled. Never while the engine does not listen: a session that could not be heard
+    /// has not been silent.
     fn is_due(&mut self, now: Now) -> bool {
         if self.pipeline.is_full() {
             self.no_expiry_before = now.monotonic + EXPIRY_PAUSE;
@@ -252,14 +252,13 @@ impl TreeLoop {
         now.monotonic >= self.no_expiry_before && next.is_some_and(|at| at <= now.monotonic)
     }
 
-    /// Lets the connections deliver all that has arrived already. If this thread was held up (by
-    /// the scheduler, a suspended machine, a long round), pings may lie unread in the sockets, and
-    /// no session may expire over one of those.
+    /// Lets the connections deliver everything that has already arrived. If this thread was delayed (by the scheduler,
+    /// a suspended machine, a long round), sockets may contain unread pings, and their sessions must not expire.
     async fn catch_up(&mut self, round: &mut Vec<Event>) {
         loop {
             let before = round.len();
-            // After one yield, the sockets were polled and the tasks of those that were ready have run. A
-            // connection that was accepted then has its first look at its socket after another one.
+            // After one yield, the sockets were polled and the tasks of the ready ones have run. A connection that was
+            // accepted then reads its socket for the first time after another yield.
             yield_now().await;
             yield_now().await;
             while let Ok(event) = self.events.try_recv() {
@@ -271,11 +270,11 @@ impl TreeLoop {
         }
     }
 
-    /// One round: everything delivered, then what is due, then off to the commit.
+    /// Runs a round: handles all deliveries, then what is due, and hands the effects to the commit.
     fn handle(&mut self, round: &mut Vec<Event>, due: bool) {
         let since = Instant::now();
-        // Later than the arrival of anything in this round, so that every deadline counted from it
-        // is at least a timeout after the arrival.
+        // Later than the arrival of every event in this round, so that every deadline counted from it is at least a
+        // timeout after the arrival.
         let now = self.now();
 
         for event in round.drain(..) {
@@ -288,8 +287,8 @@ impl TreeLoop {
         }
 
         self.hand_over(since, due);
-        let part_waits = std::mem::take(&mut self.part_waits);
-        self.arrivals.end_round(!part_waits);
+        let batch_waits = std::mem::take(&mut self.batch_waits);
+        self.arrivals.end_round(!batch_waits);
     }
 
     fn handle_event(&mut self, now: Now, since: Instant, event: Event) {
@@ -305,7 +304,7 @@ impl TreeLoop {
             Event::Disconnected(id) => self.handle_disconnected(id),
 
             Event::Expire(session, done) => {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = done.send(self.server.expire_session(now, session));
             }
             Event::Inspect(inspect) => inspect(self),
@@ -319,11 +318,11 @@ impl TreeLoop {
             }
 
             Event::Stop => {
-                // At once, before what else came in this round: whoever is answered now would take
-                // the server for one that goes on. With the last commit's replies, and not at the
-                // very end: giving up the data directory may take a while.
+                // At once, before later events of this round: a client that gets a reply now would assume that the
+                // server continues. The connections close with the last commit's replies rather than at the very end,
+                // because releasing the data directory may take time.
                 self.server.close_connections();
-                // Not in the place of a failure in the same round: there is nobody left to wait for.
+                // A failure in the same round takes precedence, because then nothing can be waited for.
                 self.ending.get_or_insert(Ok(()));
             }
             Event::Deprived(reason) => self.ending = Some(Err(reason)),
@@ -364,13 +363,13 @@ impl TreeLoop {
         self.turns.forget(id);
     }
 
-    /// Gives the effects of a round, or of a part of it, to the pipeline.
+    /// Hands the effects of a round, or of a part of it, to the pipeline.
     fn hand_over(&mut self, since: Instant, timeouts: bool) {
-        (self.in_part, self.part_bytes) = (0, 0);
+        (self.batch_requests, self.batch_bytes) = (0, 0);
         let covered = match self.succession.cover(&self.server) {
             Ok(covered) => covered,
             Err(e) => {
-                // Nothing more may leave: another engine would not know of it.
+                // No further reply may be sent: the next engine would not know of it.
                 self.ending = Some(Err(e.into()));
                 return;
             }
@@ -380,12 +379,12 @@ impl TreeLoop {
         self.idle.count(changes.len());
         let mut replies = Vec::new();
         for (id, output) in self.server.take_outputs() {
-            // A connection that is gone gets nothing.
+            // A connection that is gone gets no replies.
             if let Some(connection) = self.connections.get(&id) {
                 if is_auth_failure(&output) {
                     self.metrics.counters.auth_failed.add(1);
                 }
-                // The listener let it in, as it could have had a session.
+                // The listener accepted it because it could have had a session.
                 if matches!(output, Output::Close(CloseReason::PlacesKept)) {
                     self.metrics.counters.rejected.add(1);
                 }
@@ -403,14 +402,14 @@ impl TreeLoop {
         let ops = std::mem::take(&mut self.ops);
         let submitted = Instant::now();
         let answered = self.pipeline.submit(CommitBatch { changes, replies, ops, timeouts, since });
-        self.part_waits |= !answered;
+        self.batch_waits |= !answered;
         self.pause_expiry_after(covered + submitted.elapsed());
         self.log_notices();
     }
 
-    /// Lets expiry rest for a moment if this thread has waited for a disk that stalls. Who came back
-    /// meanwhile has yet to be heard. Not twice in a row: a disk that stalls again and again would
-    /// keep the sessions of the dead alive.
+    /// Pauses expiry for a moment if this thread has waited for a stalled disk: clients that reconnected in the
+    /// meantime have yet to be heard. It never pauses twice in a row: a disk that stalls repeatedly would keep the
+    /// sessions of dead clients alive.
     fn pause_expiry_after(&mut self, wait: Duration) {
         if wait < STALL_THRESHOLD {
             return;
@@ -436,9 +435,9 @@ impl TreeLoop {
         }
     }
 
-    /// Of a connection whose requests wait for a turn, what comes next may not be read: its session could
-    /// not be heard, however long the turns of the others take. Not so of one that is held: its client is
-    /// to take something, unless it is the disk that keeps its replies back.
+    /// A connection whose requests wait for a turn may not be read, so its session could not be heard, however long the
+    /// turns of others take. This does not apply to a connection that is held back: its client must read replies,
+    /// unless the disk delays them.
     fn hear_those_who_wait(&mut self, now: Now) {
         let is_behind = self.pipeline.is_behind();
         for id in self.turns.waiting() {
@@ -448,16 +447,16 @@ impl TreeLoop {
         }
     }
 
-    /// Does what is due, and logs which sessions that ended.
+    /// Handles what is due, and logs the sessions that end.
     fn handle_timeout(&mut self, now: Now) {
         let expired = self.server.handle_timeout(now);
         self.metrics.counters.expired.add(expired.len() as u64);
 
         if expired.len() > LOGGED_EXPIRIES {
-            // A line for each of ten thousand would keep the living waiting.
+            // Ten thousand log lines would delay the live clients.
             return tracing::info!(
                 count = expired.len(),
-                "sessions expired: nothing was heard of their clients for the session timeouts"
+                "sessions expired: their clients were silent for the session timeouts"
             );
         }
 
@@ -466,12 +465,12 @@ impl TreeLoop {
                 session = %session.id,
                 timeout_ms = session.timeout.as_millis(),
                 ephemerals = session.ephemerals,
-                "session expired: its client was not heard of for the session timeout"
+                "session expired: its client was silent for the session timeout"
             );
         }
     }
 
-    /// After the last round: waits for the commit thread, while the sockets go on working.
+    /// After the last round: waits for the commit thread while the sockets continue to work.
     pub(crate) async fn finish(&mut self) -> Result<(), EngineError> {
         self.pipeline.finish();
         loop {
@@ -484,12 +483,12 @@ impl TreeLoop {
         }
     }
 
-    /// Leaves word for the next engine, when no reply will follow.
+    /// Records the state for the next engine, when no reply will follow.
     pub(crate) fn leave(&mut self) -> Result<(), EngineError> {
         Ok(self.succession.end(&self.server)?)
     }
 
-    /// Ends what is left of the connections: those whose clients did not take the last replies.
+    /// Closes the remaining connections: those whose clients did not read the last replies.
     pub(crate) fn close_connections(&mut self) {
         for (_, connection) in self.connections.drain() {
             connection.flush();

@@ -1,4 +1,4 @@
-//! The tree thread, held up, and at rest.
+//! The tree thread when it is delayed or idle.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -29,12 +29,12 @@ fn commit_threads() -> std::collections::HashSet<String> {
     tasks.map(|task| task.file_name().to_string_lossy().into_owned()).filter(is_one).collect()
 }
 
-/// What a load has left goes back: seen by the commit thread, which does so by its end.
+/// The memory of a load is returned: the commit thread does this by ending, which can be observed.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn when_a_load_is_over_another_commit_thread_goes_on() {
+async fn a_new_commit_thread_starts_after_a_load() {
     let engine = Engine::builder().start().await.unwrap();
-    // A thread names itself.
+    // A thread sets its own name.
     let mut before = commit_threads();
     while before.is_empty() {
         before = commit_threads();
@@ -54,7 +54,7 @@ async fn when_a_load_is_over_another_commit_thread_goes_on() {
     answer(&come(&engine, None));
 }
 
-/// Sends one create, and waits for its answer: 0, or an error.
+/// Sends one create and waits for its result: 0 or an error.
 fn try_create(client: &TcpStream, path: &str, mode: CreateMode) -> i32 {
     let (name, data) = (path.to_owned(), Bytes::new().into());
     let acl = Acl::world(Permissions::ALL).into();
@@ -65,9 +65,8 @@ fn try_create(client: &TcpStream, path: &str, mode: CreateMode) -> i32 {
     next::<ReplyHeader>(client, &mut BytesMut::new(), 1024).error
 }
 
-/// Nodes of one size, of which most were deleted before those of the next size came, left a heap of ten
-/// times their weight, within the budget for data: the system ended the process. Seen to fail without the
-/// gauge.
+/// Symptom: when most nodes of one size were deleted before nodes of the next size came, the heap grew to ten times
+/// their weight, within the budget for data, and the system killed the process. Seen to fail without the gauge.
 #[tokio::test]
 async fn c8_memory_that_the_budgets_do_not_see_stops_growth() {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,12 +101,12 @@ async fn c8_memory_that_the_budgets_do_not_see_stops_growth() {
     used.store(LIMIT / 8 * 7, Ordering::Relaxed);
     until(node, false).await;
     until(lock, true).await;
-    assert_eq!(hooked.load(Ordering::Relaxed), 1, "some of it might have been free");
+    assert_eq!(hooked.load(Ordering::Relaxed), 1, "some memory might have been free");
     used.store(LIMIT, Ordering::Relaxed);
     until(lock, false).await;
     assert!(engine.shared.memory.is_full());
     let waiting = engine.shared.budget.max() / 2;
-    assert_eq!(engine.shared.budget.pressure_of(waiting), Pressure::Full, "it shrinks, too");
+    assert_eq!(engine.shared.budget.pressure_of(waiting), Pressure::Full, "the budget shrinks too");
     used.store(LIMIT / 2, Ordering::Relaxed);
     until(lock, true).await;
     until(node, true).await;
@@ -121,8 +120,8 @@ fn sleeps_of_this_thread() -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// While a portion of timeouts waited for a disk that hung, the thread asked each millisecond whether it
-/// still did. Seen to fail that way.
+/// Symptom: while a batch of timeouts waited for a stalled disk, the thread checked every millisecond whether it still
+/// did. Seen to fail that way.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn e41_a_disk_that_hangs_before_the_next_timeouts_lets_the_thread_sleep() {
@@ -136,7 +135,7 @@ async fn e41_a_disk_that_hangs_before_the_next_timeouts_lets_the_thread_sleep() 
     }
     let sleeps = || engine.shared.look(|_| sleeps_of_this_thread());
     let before = sleeps().await.unwrap();
-    // Nothing is waited for: this is how long it is counted.
+    // Not a wait: this is how long the sleeps are counted.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let count = sleeps().await.unwrap() - before;
     assert!(count < 100, "it has slept {count} times");
@@ -149,9 +148,8 @@ async fn e41_a_disk_that_hangs_before_the_next_timeouts_lets_the_thread_sleep() 
     }
 }
 
-/// Many that each send a lot have to wait for many long turns, in which nothing more may be read of them:
-/// sessions ended whose pings lay in the sockets. Seen to fail when they are heard only while the disk is
-/// behind.
+/// Symptom: many clients that each sent much waited for many long turns, during which they could not be read, and
+/// sessions ended whose pings were in the sockets. Seen to fail when they are heard only while the disk is behind.
 #[tokio::test]
 async fn e40_whoever_waits_for_a_turn_keeps_the_session() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -159,10 +157,10 @@ async fn e40_whoever_waits_for_a_turn_keeps_the_session() {
     const CLIENTS: usize = 12;
     /// More than a few, so that they wait for a turn.
     const PINGS: usize = 20;
-    /// Long in the time that is skipped, so that nothing depends on how fast the test is.
+    /// Long, in skipped time, so that the test does not depend on its speed.
     const ASKED: Duration = Duration::from_secs(10);
 
-    /// Makes each round one that has time for one turn only, and that takes a third of the timeout.
+    /// Makes each round one with time for one turn only, which takes a third of the timeout.
     fn delay(shared: Arc<crate::shared::Shared>, is_over: Arc<AtomicBool>) {
         let (later, over) = (shared.clone(), is_over.clone());
         let inspect = move |_: &TreeLoop| {
@@ -204,7 +202,7 @@ fn come(engine: &Engine, session: Option<&ConnectResponse>) -> TcpStream {
     come_for(engine, session, TIMEOUT)
 }
 
-/// The same with this session timeout.
+/// Like [`come`], with this session timeout.
 fn come_for(engine: &Engine, session: Option<&ConnectResponse>, timeout: Duration) -> TcpStream {
     let mut stream = TcpStream::connect(engine.addr().unwrap()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -227,7 +225,7 @@ fn answer(stream: &TcpStream) -> ConnectResponse {
     next(stream, &mut BytesMut::new(), 1024)
 }
 
-/// What the next frame begins with, of at most `max` bytes.
+/// Reads the record at the start of the next frame, of at most `max` bytes.
 fn next<T: Record>(mut stream: &TcpStream, bytes: &mut BytesMut, max: usize) -> T {
     loop {
         if let Some(frame) = split_frame(bytes, max).unwrap() {
@@ -240,7 +238,7 @@ fn next<T: Record>(mut stream: &TcpStream, bytes: &mut BytesMut, max: usize) -> 
     }
 }
 
-/// Holds the tree thread up until what this returns is dropped.
+/// Blocks the tree thread until the returned value is dropped.
 fn hold(engine: &Engine) -> Sender<()> {
     let (held, is_held) = channel();
     let (let_go, go_on) = channel::<()>();
@@ -254,10 +252,10 @@ fn hold(engine: &Engine) -> Sender<()> {
     let_go
 }
 
-/// All that arrives while the tree thread is held up is heard before any session ends, a handshake on
-/// a new connection as well.
+/// Everything that arrives while the tree thread is blocked is handled before any session expires, including a
+/// handshake on a new connection.
 #[tokio::test]
-async fn who_comes_back_while_the_engine_is_held_up_keeps_the_session() {
+async fn a_client_that_reconnects_while_the_engine_is_blocked_keeps_its_session() {
     let engine = Engine::builder().tick(TICK).start().await.unwrap();
     let first = come(&engine, None);
     let session = answer(&first);
@@ -266,18 +264,18 @@ async fn who_comes_back_while_the_engine_is_held_up_keeps_the_session() {
 
     let let_go = hold(&engine);
     let second = come(&engine, Some(&session));
-    // The engine's clock goes on while it is held up, and that is what this is about.
+    // The engine's clock continues while the thread is blocked; this is what the test is about.
     std::thread::sleep(2 * TIMEOUT);
     drop(let_go);
     let back = answer(&second);
     assert_eq!(back.session_id, session.session_id);
-    assert_eq!(back.timeout_ms, session.timeout_ms, "the session is over");
+    assert_eq!(back.timeout_ms, session.timeout_ms, "the session has expired");
 }
 
-/// Long replies leave one by one: those to a hundred listings of a long line were one buffer of tens
-/// of megabytes.
+/// Symptom: the replies to a hundred listings of a long queue formed one buffer of tens of megabytes. Long replies must
+/// be sent one by one.
 ///
-/// Seen to fail without `PART_BYTES`.
+/// Seen to fail without `BATCH_BYTES`.
 #[tokio::test]
 async fn long_replies_do_not_wait_for_each_other() {
     const ASKED: i32 = 4;
@@ -294,7 +292,7 @@ async fn long_replies_do_not_wait_for_each_other() {
     let (path, mut bytes) = ("/long".to_owned(), BytesMut::new());
     let mut reply = || next::<ReplyHeader>(&client, &mut bytes, 1024 * 1024);
     let acl = Acl { permissions: Permissions::ALL, scheme: "world".into(), id: "anyone".into() };
-    let data = Bytes::from(vec![7; PART_BYTES]).into();
+    let data = Bytes::from(vec![7; BATCH_BYTES]).into();
     let flags = CreateMode::Persistent.flags();
     let create = CreateRequest { path: path.clone(), data, acl: vec![acl].into(), flags };
     send(&[(0, Request::Create(create))]);
@@ -314,10 +312,10 @@ async fn long_replies_do_not_wait_for_each_other() {
     }
 }
 
-/// A client that sent thousands of requests in one go made everyone wait for all of them that were read
-/// at once. Seen to fail (a thousand came first) when they do not wait for their turn.
+/// Symptom: a client that sent thousands of requests at once made other clients wait for all of them that were read
+/// together. Seen to fail (a thousand came first) without turns.
 #[tokio::test]
-async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
+async fn a_small_client_does_not_wait_for_a_greedy_one() {
     const MANY: i32 = 3_000;
     let engine = Engine::builder().start().await.unwrap();
     let (greedy, modest) = (come(&engine, None), come(&engine, None));
@@ -345,15 +343,15 @@ async fn who_asks_for_little_does_not_wait_for_who_asks_for_much() {
 
     let answered: ReplyHeader = next(&modest, &mut BytesMut::new(), 1024);
     let first = answered.zxid.0 - before;
-    assert!(first <= PART as i64, "{first} requests came before one that was alone");
+    assert!(first <= BATCH_REQUESTS as i64, "{first} requests came before a single one");
     let mut bytes = BytesMut::new();
     for xid in 0..MANY {
         assert_eq!(next::<ReplyHeader>(&greedy, &mut bytes, 1024).xid, xid, "in their order");
     }
 }
 
-/// All that one client wrote was in front of the disk, and everyone else's commits behind it. Seen to fail
-/// (all sixty) when turns go on while the disk is behind.
+/// Symptom: all writes of one client were in front of the disk, and the commits of other clients behind them. Seen to
+/// fail (all sixty) when turns are taken while the disk is behind.
 #[tokio::test]
 async fn long_writes_wait_for_their_turns_while_the_disk_is_behind() {
     const MANY: i32 = 60;
@@ -381,7 +379,7 @@ async fn long_writes_wait_for_their_turns_while_the_disk_is_behind() {
     let mut frame = BytesMut::new();
     create("/small").encode(1, &mut frame);
     deliver(&engine, ConnectionId(2), vec![frame.freeze()]);
-    // A round each, and so time for a turn.
+    // One round each, and so time for a turn.
     for _ in 0..2 * MANY {
         engine.skip_time(Duration::ZERO).await;
     }
@@ -397,7 +395,7 @@ async fn long_writes_wait_for_their_turns_while_the_disk_is_behind() {
     engine.stop().await.unwrap();
 }
 
-/// Delivers frames, as if they were what one read of a connection has brought.
+/// Delivers frames as if one read of a connection had returned them.
 fn deliver(engine: &Engine, id: ConnectionId, frames: Vec<Bytes>) {
     let delivered = frames.clone();
     let count = Box::new(move |tree: &TreeLoop| tree.connections[&id].deliver(&delivered));
@@ -406,10 +404,10 @@ fn deliver(engine: &Engine, id: ConnectionId, frames: Vec<Bytes>) {
     }
 }
 
-/// K5: a request that came while the engine stopped was answered, so that its client took the server for
-/// one that goes on. Seen to fail without the closing at the stop.
+/// K5: a request that arrived while the engine stopped was answered, so that its client assumed that the server
+/// continued. Seen to fail if connections are not closed at the stop.
 #[tokio::test]
-async fn k5_what_comes_after_the_stop_is_not_answered() {
+async fn k5_requests_after_the_stop_are_not_answered() {
     let engine = Engine::builder().start().await.unwrap();
     let client = come(&engine, None);
     answer(&client);
@@ -427,8 +425,8 @@ async fn k5_what_comes_after_the_stop_is_not_answered() {
     assert_eq!(engine.stats().nodes, nodes);
 }
 
-/// K5: clients waited for the end of their connections until the data directory had been given up, which
-/// takes what a disk takes. Seen to fail (the connection stays open) without the closing at the stop.
+/// K5: clients waited for the end of their connections until the data directory had been released, which may take as
+/// long as a stalled disk. Seen to fail (the connection stays open) if connections are not closed at the stop.
 #[tokio::test]
 async fn k5_connections_end_at_the_stop_and_not_with_the_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -448,12 +446,12 @@ fn create(path: &str) -> Request {
     Request::Create(CreateRequest { path, data, acl, flags: CreateMode::Persistent.flags() })
 }
 
-/// How many bytes come before the end of the connection.
+/// How many bytes arrive before the end of the connection.
 fn rest(mut stream: &TcpStream) -> usize {
     stream.read_to_end(&mut Vec::new()).unwrap()
 }
 
-/// How often the threads of an engine poll in vain while one client asks again and again.
+/// How often the threads of an engine poll in vain while one client sends requests one after the other.
 async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
     const ROUND_TRIPS: usize = 300;
     let dir = tempfile::tempdir().unwrap();
@@ -474,17 +472,18 @@ async fn polls_in_a_ping_pong(spin: Spin, durability: Durability) -> u64 {
     polls.recv().unwrap()
 }
 
-/// P15: who pays for processor time gets an engine whose threads sleep when they have no work.
+/// P15: on a machine where processor time costs money, the threads of an engine can be made to sleep when they have no
+/// work.
 ///
-/// Seen to fail with a policy that is not asked.
+/// Seen to fail with a policy that is ignored.
 #[tokio::test]
 async fn no_thread_polls_when_spinning_is_off() {
     for durability in [Durability::Sync, Durability::Os, Durability::Memory] {
         assert_eq!(polls_in_a_ping_pong(Spin::Off, durability).await, 0, "{durability}");
-        // On a busy machine a client may be so slow that nothing is gained by polling for it.
+        // On a busy machine a client may be so slow that polling for it gains nothing.
         let mut tries = 0..20;
         while polls_in_a_ping_pong(Spin::Adaptive, durability).await == 0 {
-            assert!(tries.next().is_some(), "{durability}: what is counted is what polls");
+            assert!(tries.next().is_some(), "{durability}: no polls were counted");
         }
     }
 }

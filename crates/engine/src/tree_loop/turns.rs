@@ -13,11 +13,11 @@ use crate::connection::budget::CHECK_INTERVAL;
 #[derive(Default)]
 pub(crate) struct Turns {
     frames: HashMap<ConnectionId, VecDeque<Bytes>>,
-    /// The next connections, in order. Closed ones are passed over.
+    /// The next connections, in order. Closed ones are skipped.
     ready: VecDeque<ConnectionId>,
-    /// Connections whose clients must take replies first.
+    /// Connections whose clients must read replies first.
     held: HashSet<ConnectionId>,
-    /// When all of these were looked at.
+    /// When all of these were last checked.
     looked_at: Option<Instant>,
 }
 
@@ -31,12 +31,12 @@ impl Turns {
         !self.held.is_empty()
     }
 
-    /// Whether its client is to take something before it gets a turn.
+    /// Whether its client must read replies before it gets a turn.
     pub(super) fn is_held(&self, id: ConnectionId) -> bool {
         self.held.contains(&id)
     }
 
-    /// The connections of which frames wait.
+    /// The connections whose frames wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = ConnectionId> {
         self.frames.keys().copied()
     }
@@ -50,7 +50,7 @@ impl Turns {
         self.frames.contains_key(&id)
     }
 
-    /// Has frames wait, behind those of the same connection that wait already.
+    /// Adds frames, behind those of the same connection that already wait.
     pub(super) fn add(&mut self, connection: &Connection, frames: VecDeque<Bytes>) {
         let id = connection.id;
         if let Some(waiting) = self.frames.get_mut(&id) {
@@ -66,7 +66,7 @@ impl Turns {
         }
     }
 
-    /// Takes out all that waits for the next turn.
+    /// Takes all frames of the next turn.
     pub(super) fn next(&mut self) -> Option<(ConnectionId, VecDeque<Bytes>)> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(frames) = self.frames.remove(&id) {
@@ -76,15 +76,15 @@ impl Turns {
         None
     }
 
-    /// Makes a connection ready that is held no longer.
+    /// Makes a connection ready that is no longer held back.
     pub(super) fn release(&mut self, id: ConnectionId) {
         if self.held.remove(&id) {
             self.ready.push_back(id);
         }
     }
 
-    /// Makes all ready that are held no longer. Most of them say so themselves when their clients have
-    /// taken something; so it is enough to look now and then, for those that waited for memory of others.
+    /// Makes all connections ready that are no longer held back. Most of them report this themselves when their clients
+    /// have read replies; so an occasional check is enough for those that waited for memory of others.
     pub(super) fn release_all(&mut self, now: Instant, may_go_on: impl Fn(ConnectionId) -> bool) {
         let is_due = |at: Instant| now.saturating_duration_since(at) >= CHECK_INTERVAL;
         if !self.looked_at.is_none_or(is_due) {
@@ -103,7 +103,8 @@ mod tests {
 
     use super::*;
 
-    /// A round looked at all that were held, however little happened in it. Seen to fail that way.
+    /// Symptom: a round checked all connections that were held back, however little it had to do. Seen to fail that
+    /// way.
     #[test]
     fn those_that_are_held_cost_a_round_nothing() {
         let mut turns = Turns::default();

@@ -1,4 +1,4 @@
-//! What the embedding program does when a load is over.
+//! The action of the embedding program after a load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use crate::client::{Client, LONG, create, eventually};
 
 const MANY: usize = 1_000;
 
-/// An engine on which [`LONG`] is short, and how often it came to rest.
+/// An engine for which [`LONG`] is short, and the number of times that it became idle.
 async fn engine() -> (Engine, Arc<AtomicUsize>) {
     let rests = Arc::new(AtomicUsize::new(0));
     let counted = rests.clone();
@@ -21,7 +21,7 @@ async fn engine() -> (Engine, Arc<AtomicUsize>) {
     (builder.start().await.unwrap(), rests)
 }
 
-/// Lets time pass until rest would have come more often than it may.
+/// Advances the time until more idle intervals would have been reported than are allowed.
 async fn let_it_rest(engine: &Engine, client: &mut Client) {
     for _ in 0..5 {
         engine.skip_time(Duration::from_secs(2)).await;
@@ -64,7 +64,7 @@ async fn what_ends_with_a_session_counts_as_load() {
         } else {
             engine.skip_time(LONG * 2).await;
         }
-        eventually("its session is over", || engine.sessions() == 1);
+        eventually("its session has expired", || engine.sessions() == 1);
         let_it_rest(&engine, &mut client).await;
         assert_eq!(rests.load(Ordering::Relaxed), so_far + 4);
     }

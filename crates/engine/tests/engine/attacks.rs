@@ -1,11 +1,10 @@
-//! Nothing that anyone sends costs another client its lock: one attack for each limit of
-//! `docs/engine.md`, while ten clients hold locks at the same engine.
+//! Requests of one client never cost another client its lock: one attack for each limit of `docs/engine.md`, while ten
+//! clients hold locks at the same engine.
 //!
-//! The engine is another process, so that its memory is its own. The holders are mutexes of the library
-//! with its usual timeouts, each with a session of its own, which verify now and then that they are
-//! held. None is lost or past its deadline at any time, none waits for long, the engine is alive, and
-//! its memory is within its budget. Each attack says besides what the limit has done to it: an attack
-//! that nothing stops proves nothing.
+//! The engine runs in another process, so that its memory is its own. The holders are mutexes of the library with its
+//! usual timeouts, each with a session of its own, which verify now and then that they are held. No lock is ever lost
+//! or past its deadline, no proof takes long, the engine is alive, and its memory is within its budget. Each attack
+//! also checks that its limit took effect: an attack that no limit stops proves nothing.
 
 mod limited;
 mod origins;
@@ -34,50 +33,48 @@ use crate::client::{
 };
 use crate::limits::with_list;
 
-/// The session timeout that clients of the library ask for.
+/// The session timeout that clients of the library request.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long 99 of 100 proofs may take at most.
+/// The longest time for 99 of 100 proofs.
 const PATIENCE: Duration = TIMEOUT.checked_div(20).unwrap();
 const HOLDERS: usize = 10;
-/// For how long each attack is led at least, again and again: a hundredth of the proofs are to be some.
+/// The shortest duration of each attack, which is repeated: a hundredth of the proofs must be several.
 const LEAST: Duration = Duration::from_millis(500);
 /// How often a holder proves its node.
 const BEAT: Duration = Duration::from_millis(20);
 const MB: usize = 1024 * 1024;
-/// The memory that the engine has for what waits, and for its data.
+/// The engine's budgets for waiting data and for the tree.
 const BUDGET: usize = 48 * MB;
 const DATA_BUDGET: usize = 32 * MB;
-/// More than all attacks but the last begin before the first of them expire.
+/// More than all attacks except the last begin before the first of them expire.
 const MAX_SESSIONS: usize = 5_000;
-/// What the process may grow by: both budgets, what the allocator adds to them, and what is under way
-/// in one round.
+/// The largest growth of the process: both budgets, the allocator's overhead, and the data of one round.
 const MOST_MEMORY: usize = 2 * (BUDGET + DATA_BUDGET) + 64 * MB;
 
-/// Where an attack is led, and what it may look at.
+/// The target of an attack.
 struct Target {
     connect: String,
-    /// Where its Unix socket is.
+    /// The directory of its Unix socket.
     folder: PathBuf,
 }
 
-/// What it is called, and what it does.
+/// The name of an attack, and its function.
 type Attack = (&'static str, fn(&Target));
 
-/// Attacks of which each leaves nothing behind that another one needs; they run one after the other at
-/// the same engine.
+/// The attacks, which run one after the other at the same engine. None leaves anything behind that affects another one.
 const ATTACKS: &[Attack] = &[
-    ("replies that nobody takes", replies_that_nobody_takes),
-    ("requests that are never whole", requests_that_are_never_whole),
+    ("replies that are not read", unread_replies),
+    ("incomplete requests", incomplete_requests),
     ("heavy watches", heavy_watches),
-    ("heavy watches of who comes back", heavy_watches_again),
-    ("events that nobody takes", events_that_nobody_takes),
+    ("heavy watches of a client that reconnects", heavy_watches_again),
+    ("events that are not read", unread_events),
     ("events of one transaction", events_of_one_transaction),
     ("pipelines", pipelines),
-    ("a client that takes 100 MiB", a_client_that_takes_much),
+    ("a client that reads 100 MiB", a_client_that_takes_much),
     ("long multi reads", long_multi_reads),
     ("long transactions", long_transactions),
     ("large and empty frames", wrong_frames),
-    ("first frames that are none", wrong_handshakes),
+    ("invalid first frames", wrong_handshakes),
     ("identities", identities),
     ("long lists", long_lists),
     ("ephemeral nodes of one session", ephemerals),
@@ -89,18 +86,18 @@ const ATTACKS: &[Attack] = &[
     #[cfg(feature = "tls")]
     ("handshakes that stay open", origins::tls::handshakes_that_stay_open),
     ("data", data),
-    ("room that is made twice", tree::room_that_is_made_twice),
+    ("space that is freed twice", tree::room_that_is_made_twice),
     ("long identities", tree::long_identities),
     ("address ranges", tree::address_ranges),
     ("long texts of quotas", tree::long_texts_of_quotas),
     ("long paths", tree::long_paths),
     ("watched paths", watched_paths),
     ("a storm of connections", storm),
-    // The sessions that it leaves keep the next attack from beginning one.
+    // The sessions that it leaves would keep the next attack from starting one.
     ("sessions", sessions),
 ];
 
-/// The folder of the engine that is attacked.
+/// The directory of the attacked engine.
 const FOLDER: &str = "LOCKKEEPER_TEST_ATTACKED";
 /// The Unix socket in it, which all users may use.
 const SOCKET: &str = "socket";
@@ -120,7 +117,7 @@ fn limits(builder: Builder) -> Builder {
         .four_letter_word("mntr")
 }
 
-/// Not a test by itself: the engine that is attacked.
+/// Not a test by itself: the attacked engine.
 #[tokio::test]
 #[ignore = "the other half of the test below"]
 async fn child() {
@@ -136,7 +133,7 @@ async fn child() {
     wait(&engine);
 }
 
-/// The most memory that it ever had, in bytes.
+/// The peak memory of the engine, in bytes.
 fn peak_memory(engine: &EngineProcess) -> Option<usize> {
     let status = format!("/proc/{}/status", engine.id());
     let text = std::fs::read_to_string(status).ok()?;
@@ -144,7 +141,7 @@ fn peak_memory(engine: &EngineProcess) -> Option<usize> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()? * 1024)
 }
 
-/// Clients with a lock each, which prove that they have it until they are told to stop.
+/// Clients with a lock each, which prove that they hold it until they are stopped.
 struct Holders {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<Duration>>>,
@@ -162,12 +159,12 @@ impl Holders {
                 let mut times = Vec::new();
                 while !over.load(Ordering::Relaxed) {
                     let since = Instant::now();
-                    // Ends early when the lock is lost, or its deadline has come.
+                    // Ends early when the lock is lost, or its deadline has passed.
                     let proof = client.wait(guard.run(guard.verify()));
                     proof.expect("it is lost").expect("it holds its lock");
                     times.push(since.elapsed());
                     assert!(guard.is_held());
-                    // Not to wait for anything: a holder does no more.
+                    // Not a wait: a holder only sends a proof now and then.
                     thread::sleep(BEAT);
                 }
                 assert!(guard.is_held());
@@ -178,7 +175,7 @@ impl Holders {
         Self { threads: threads.collect(), over }
     }
 
-    /// How long the proofs took, in order.
+    /// Stops the holders, and returns how long the proofs took, sorted.
     fn stop(self) -> Vec<Duration> {
         self.over.store(true, Ordering::Relaxed);
         let threads = self.threads.into_iter();
@@ -211,7 +208,7 @@ fn no_attack_costs_a_holder_its_lock() {
         let since = Instant::now();
         while since.elapsed() < LEAST {
             run(&target);
-            target.eventually("nothing is left of it", |target| {
+            target.eventually("it leaves nothing behind", |target| {
                 target.number("waiting_bytes") + target.number("watch_bytes") < BUDGET / 10
             });
         }
@@ -255,32 +252,32 @@ impl Target {
         Client::raw_to(&self.connect).handshake(TIMEOUT).is_ok()
     }
 
-    /// Waits for what the engine does to an attacker.
+    /// Waits for the engine's reaction to an attacker.
     fn eventually(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         crate::client::eventually(what, || holds(self));
     }
 }
 
-/// F4: each connection within its own limit, 5.5 GB in all.
-fn replies_that_nobody_takes(target: &Target) {
+/// F4: each connection stayed within its own limit, 5.5 GB in total.
+fn unread_replies(target: &Target) {
     let dropped = target.number("dropped_for_memory");
     let mut clients: Vec<Client> = (0..100).map(|_| target.client()).collect();
     let requests = vec![get_data("/large"); 40];
     for client in &mut clients {
         client.try_send(&requests);
     }
-    target.eventually("what takes nothing is dropped", |target| {
+    target.eventually("clients that do not read are dropped", |target| {
         target.number("dropped_for_memory") > dropped && target.number("waiting_bytes") < BUDGET / 2
     });
 }
 
-/// F4: 1,500 requests of a megabyte, of which the last byte never comes: 1.45 GB.
-fn requests_that_are_never_whole(target: &Target) {
+/// F4: 1,500 requests of a megabyte, each without its last byte: 1.45 GB.
+fn incomplete_requests(target: &Target) {
     let dropped = target.number("dropped_for_memory");
     let mut part = vec![7; 900_000];
     part[..4].copy_from_slice(&1_000_000_u32.to_be_bytes());
     let mut clients: Vec<Client> = (0..200).map(|_| target.client()).collect();
-    // Of those that are held back the rest stays in the sockets, and sending waits.
+    // The rest of those that are held back stays in the sockets, and sending blocks.
     let sending = clients.drain(..).map(|mut client| {
         let part = part.clone();
         thread::spawn(move || {
@@ -289,7 +286,7 @@ fn requests_that_are_never_whole(target: &Target) {
         })
     });
     let sending: Vec<_> = sending.collect();
-    target.eventually("requests that do not go on are dropped", |target| {
+    target.eventually("incomplete requests are dropped", |target| {
         target.number("dropped_for_memory") > dropped && target.number("waiting_bytes") < BUDGET / 2
     });
     for thread in sending {
@@ -308,11 +305,11 @@ fn heavy_watches(target: &Target) {
         }
     }
     assert!(refused > 700, "{refused} of 1,500 watches were refused");
-    // A modest client gets its own.
+    // A modest client gets its watch.
     assert_eq!(target.client().call(exists("/mine", true)), Err(-101));
     assert!(target.number("watch_bytes") < BUDGET * 2 / 3);
     drop(clients);
-    target.eventually("they are gone", |target| target.number("watch_bytes") < MB);
+    target.eventually("the watches are removed", |target| target.number("watch_bytes") < MB);
 }
 
 fn heavy_watches_again(target: &Target) {
@@ -326,12 +323,12 @@ fn heavy_watches_again(target: &Target) {
         client.try_send(std::slice::from_ref(&request));
     }
     let closed = clients.iter_mut().filter_map(|client| client.frame().err()).count();
-    assert!(closed > 0, "nobody was over its share");
+    assert!(closed > 0, "no client exceeded its share");
     drop(clients);
-    target.eventually("they are gone", |target| target.number("watch_bytes") < MB);
+    target.eventually("the watches are removed", |target| target.number("watch_bytes") < MB);
 }
 
-fn events_that_nobody_takes(target: &Target) {
+fn unread_events(target: &Target) {
     let mut deaf: Vec<Client> = (0..20).map(|_| target.client()).collect();
     for client in &mut deaf {
         client.call(watch_below("/own")).unwrap();
@@ -341,14 +338,14 @@ fn events_that_nobody_takes(target: &Target) {
     let name = format!("/own/{}", "x".repeat(20_000));
     let writes: Vec<Request> =
         (0..20).flat_map(|_| [create(&name, CreateMode::Persistent), delete(&name)]).collect();
-    target.eventually("who takes no events is dropped", |target| {
+    target.eventually("clients that do not read events are dropped", |target| {
         writer.call_all(&writes);
         target.number("connection_drop_count") >= dropped + 20
     });
 }
 
-/// 2,500 clients that watched everything, and one transaction of 13,000 creates: 20 s in which nobody was
-/// served, 2.5 GiB, and ten of ten locks lost. Seen to fail without a limit.
+/// 2,500 clients that watched everything, and one transaction of 13,000 creates: for 20 s no client was served, the
+/// engine used 2.5 GiB, and ten of ten locks were lost. Seen to fail without a limit.
 fn events_of_one_transaction(target: &Target) {
     let mut watchers: Vec<Client> = (0..250).map(|_| target.client()).collect();
     for watcher in &mut watchers {
@@ -358,13 +355,13 @@ fn events_of_one_transaction(target: &Target) {
     let creates = (0..5_000).map(|n| create_op(&format!("/own/{n}"))).collect();
     client.call(Request::Multi(creates)).unwrap();
     for mut watcher in watchers {
-        assert!(watcher.frame().is_err(), "it got a part of the events");
+        assert!(watcher.frame().is_err(), "it received a part of the events");
     }
     let deletes = (0..5_000).map(|n| delete_op(&format!("/own/{n}"))).collect();
     client.call(Request::Multi(deletes)).unwrap();
 }
 
-/// Thousands of requests in one go, on many connections.
+/// Thousands of requests at once, on many connections.
 fn pipelines(target: &Target) {
     let pings = vec![exists("/own", false); 20_000];
     let attackers: Vec<_> = (0..8)
@@ -380,7 +377,7 @@ fn pipelines(target: &Target) {
     }
 }
 
-/// F17: it lost its connection.
+/// F17: the client lost its connection.
 fn a_client_that_takes_much(target: &Target) {
     let mut client = target.client();
     client.call_all(&vec![get_data("/large"); 200]);
@@ -397,7 +394,7 @@ fn long_multi_reads(target: &Target) {
     }
 }
 
-/// As many operations as a request has room for.
+/// As many operations as fit into a request.
 fn long_transactions(target: &Target) {
     let mut client = target.client();
     let creates = (0..5_000).map(|n| create_op(&format!("/own/{n}"))).collect();
@@ -418,7 +415,7 @@ fn wrong_frames(target: &Target) {
     }
 }
 
-/// They wait for their handshakes, or have 4 KiB and more.
+/// Clients that wait with their handshakes, or send 4 KiB and more.
 fn wrong_handshakes(target: &Target) {
     let silent: Vec<Client> = (0..100).map(|_| Client::raw_to(&target.connect)).collect();
     for _ in 0..100 {
@@ -464,7 +461,7 @@ fn ephemerals(target: &Target) {
     client.call(Request::CloseSession).unwrap();
 }
 
-/// Their clients close them all at the same moment, each with nodes that somebody watches.
+/// Their clients close them all at the same moment, each with nodes that another client watches.
 fn sessions_that_end(target: &Target) {
     let mut watcher = target.client();
     watcher.call(watch_below("/own")).unwrap();
@@ -488,8 +485,8 @@ fn counting(target: &Target) {
     client.call_all(&vec![count; 2_000]);
 }
 
-/// One that takes long from each of many connections: each was served in the round in which it came, as if
-/// it were alone. Seen to fail that way: a round of seconds.
+/// One long request from each of many connections: each was served in the round in which it came, as if it were the
+/// only one. Seen to fail that way: a round took seconds.
 fn long_requests_of_many(target: &Target) {
     const PARTS: usize = 10;
     let part = |part: usize| (0..1_000).map(move |n| format!("/own/{part}-{n}"));
@@ -529,25 +526,25 @@ fn watched_paths(target: &Target) {
     assert_eq!(refused, 5_000);
 }
 
-/// They come and go.
+/// Connections that come and go.
 fn storm(target: &Target) {
     for _ in 0..2_000 {
         drop(TcpStream::connect(&target.connect).unwrap());
     }
 }
 
-/// Each lives on without its connection, until no more begin.
+/// Each session lives on without its connection, until no more can begin.
 fn sessions(target: &Target) {
     let mut last = target.client();
-    target.eventually("as many as there may be", |target| {
+    target.eventually("the maximum of sessions is reached", |target| {
         let begun = (0..100).filter(|_| target.begin_session()).count();
         begun == 0 && target.number("global_sessions") == MAX_SESSIONS
     });
     last.call(Request::CloseSession).unwrap();
 }
 
-/// Two addresses take all places that they can get; a client from elsewhere comes back with its session
-/// all the same, and one address alone does not even keep out those who begin one.
+/// Two addresses take all places that they can get; a client from elsewhere can still return with its session, and one
+/// address alone does not even keep out clients that start a session.
 fn connections(target: &Target) {
     let ticket = target.client().ticket();
     let resume = || {
@@ -559,13 +556,13 @@ fn connections(target: &Target) {
     assert!(target.begin_session(), "one address has kept others out");
     let more: Vec<Client> = (0..400).map(|_| target.from(Ipv4Addr::new(127, 0, 0, 3))).collect();
     target.eventually("no place is left for a new session", |target| !target.begin_session());
-    assert!(resume(), "none is left for who comes back either");
+    assert!(resume(), "a returning client is refused");
     for mut client in silent.into_iter().chain(more) {
         assert!(client.rest().is_empty(), "without a handshake they end");
     }
 }
 
-/// The tree fills up; locks can be taken, and released, all the same.
+/// The tree fills up; locks can still be acquired and released.
 fn data(target: &Target) {
     let mut client = target.client();
     let mut count = 0;

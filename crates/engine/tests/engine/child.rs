@@ -1,4 +1,4 @@
-//! An engine in a process of its own: this test program, started once more.
+//! An engine in a process of its own: this test program, started again.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use lockkeeper_engine::{Builder, Engine};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What the child says before its address.
+/// The text that the child prints before its address.
 const LISTENING: &str = "listening ";
 
-/// A running engine, killed on drop. It also ends when this process does.
+/// A running engine, killed on drop. It also ends with this process.
 pub(crate) struct EngineProcess {
     process: Child,
     pub(crate) connect: String,
@@ -43,7 +43,7 @@ impl EngineProcess {
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
-        // SIGKILL; it may be gone already.
+        // The process may be gone already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -54,7 +54,7 @@ pub(crate) async fn serve(builder: Builder) {
     wait(&builder.start().await.unwrap());
 }
 
-/// Says where the engine listens, and waits until the parent ends.
+/// Prints where the engine listens, and waits until the parent ends.
 pub(crate) fn wait(engine: &Engine) {
     println!("\n{LISTENING}{}", engine.connect_string());
     let _ = std::io::stdin().read(&mut [0]);

@@ -1,5 +1,5 @@
-//! A client with nothing between the test and the bytes. It blocks, which must not disturb the
-//! engine, even where both share a process.
+//! A minimal client that works on the bytes of the protocol. It blocks, which must not disturb the engine, even if both
+//! share a process.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,13 +15,13 @@ use lockkeeper_wire::{
     write_frame, xid,
 };
 
-/// A session timeout that is longer than most tests take.
+/// A session timeout that is longer than most tests.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// Longer than anything takes; a test that waits for it has failed.
+/// Longer than any successful step; a test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_REPLY: usize = 64 * 1024 * 1024;
 
-/// Waits for something that nobody announces.
+/// Waits for a state that is not notified.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -41,7 +41,7 @@ fn word_of(connect: &str, word: &str) -> String {
     String::from_utf8(client.rest()).unwrap()
 }
 
-/// A number of `mntr`, which the engine must answer.
+/// A value of `mntr`, which the engine must answer.
 pub(crate) fn number(engine: &Engine, name: &str) -> usize {
     number_of(&engine.connect_string(), name)
 }
@@ -87,14 +87,14 @@ pub(crate) struct Client {
     password: Bytes,
 }
 
-/// What a server sends after the handshake.
+/// A message from the server after the handshake.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Reply(ReplyHeader, Decoder),
     Event(WatchEvent),
 }
 
-/// A session to come back to.
+/// A session to resume.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     pub(crate) session: SessionId,
@@ -115,7 +115,7 @@ impl Client {
         Self::over(stream)
     }
 
-    /// A connection that was made in some other way.
+    /// A connection that was made in another way.
     pub(crate) fn over(stream: Box<dyn Stream>) -> Self {
         stream.set_timeout(PATIENCE).unwrap();
         Self {
@@ -139,7 +139,7 @@ impl Client {
         client
     }
 
-    /// The session of `ticket` again; the server's answer tells whether it still exists.
+    /// Resumes the session of `ticket`; the server's answer shows whether it still exists.
     pub(crate) fn resume(
         engine: &Engine,
         ticket: &Ticket,
@@ -151,7 +151,7 @@ impl Client {
         (client, response)
     }
 
-    /// Makes the next handshake one for this session.
+    /// Makes the next handshake resume this session.
     pub(crate) fn take_up(&mut self, ticket: &Ticket) {
         self.session = ticket.session;
         self.password = ticket.password.clone();
@@ -169,7 +169,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Whether the server does not talk to this client.
+    /// Whether the handshake fails.
     pub(crate) fn handshake_fails(&mut self, timeout: Duration) -> bool {
         let request = self.connect_request(timeout);
         self.stream.write_all(&request).is_err() || self.frame().is_err()
@@ -198,7 +198,7 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends bytes; an error if the connection ends or stands still meanwhile.
+    /// Sends bytes; an error if the connection ends or blocks.
     pub(crate) fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -246,12 +246,12 @@ impl Client {
         }
     }
 
-    /// Reads up to so many bytes and throws them away; how many there were.
+    /// Reads and discards up to this many bytes; returns how many there were.
     pub(crate) fn take(&mut self, bytes: usize) -> usize {
         self.stream.read(&mut vec![0; bytes]).unwrap()
     }
 
-    /// Everything until the server closes the connection.
+    /// Reads everything until the server closes the connection.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -261,7 +261,7 @@ impl Client {
         }
     }
 
-    /// Whether nothing arrives for a moment.
+    /// Whether no data arrives for a moment.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.stream.set_timeout(Duration::from_millis(50)).unwrap();
         let result = self.frame();
@@ -313,7 +313,7 @@ impl Client {
         }
     }
 
-    /// Creates a persistent node with so many bytes of data.
+    /// Creates a persistent node with this many bytes of data.
     pub(crate) fn create_large(&mut self, path: &str, bytes: usize) {
         let data = Bytes::from(vec![7; bytes]);
         self.call(create_with(path, CreateMode::Persistent, data)).unwrap();
@@ -356,12 +356,12 @@ pub(crate) fn create_with(path: &str, mode: CreateMode, data: Bytes) -> Request 
     Request::Create(CreateRequest { data: data.into(), flags: mode.flags(), ..persistent(path) })
 }
 
-/// The operation that makes a persistent node, for transactions.
+/// The operation that creates a persistent node, for transactions.
 pub(crate) fn create_op(path: &str) -> Op {
     Op::Create(persistent(path))
 }
 
-/// What makes a persistent node that everyone may use.
+/// The request that creates a persistent node with open access.
 pub(crate) fn persistent(path: &str) -> CreateRequest {
     CreateRequest {
         path: path.to_owned(),
@@ -371,7 +371,7 @@ pub(crate) fn persistent(path: &str) -> CreateRequest {
     }
 }
 
-/// A list that names one user.
+/// An access control list for one user.
 pub(crate) fn only(permissions: Permissions, scheme: &str, id: &str) -> Acl {
     Acl { permissions, scheme: scheme.to_owned(), id: id.to_owned() }
 }
@@ -384,12 +384,12 @@ pub(crate) fn delete_op(path: &str) -> Op {
     Op::Delete(DeleteRequest { path: path.to_owned(), version: -1 })
 }
 
-/// A transaction of so many checks.
+/// A transaction of this many checks.
 pub(crate) fn checks(count: usize) -> Request {
     checks_of("/", count)
 }
 
-/// A transaction of so many checks of this node.
+/// A transaction of this many checks of this node.
 pub(crate) fn checks_of(path: &str, count: usize) -> Request {
     Request::Multi(vec![Op::Check(CheckRequest { path: path.to_owned(), version: -1 }); count])
 }
@@ -398,13 +398,13 @@ pub(crate) fn children(path: &str) -> Request {
     Request::GetChildren(PathWatchRequest { path: path.to_owned(), watch: false })
 }
 
-/// A persistent watch of a node and all that is below it.
+/// Sets a persistent recursive watch.
 pub(crate) fn watch_below(path: &str) -> Request {
     let mode = AddWatchMode::PersistentRecursive.code();
     Request::AddWatch(AddWatchRequest { path: path.to_owned(), mode })
 }
 
-/// Shows credentials, such as `user:password` for the scheme `digest`.
+/// Presents credentials, such as `user:password` for the scheme `digest`.
 pub(crate) fn auth(scheme: &str, credentials: &str) -> Request {
     let auth = Bytes::from(credentials.to_owned());
     Request::Auth(AuthRequest { kind: 0, scheme: scheme.to_owned(), auth })

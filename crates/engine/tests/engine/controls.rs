@@ -1,4 +1,4 @@
-//! The controls for tests, as a test uses them.
+//! The controls for tests, used as in a test.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn one_connection_is_dropped_and_its_session_lives_on() {
     other.ping();
     assert_eq!(engine.sessions(), 2);
     eventually("it is gone", || engine.stats().connections == 1);
-    assert!(!engine.drop_connection(cut.session).await, "it has none now");
+    assert!(!engine.drop_connection(cut.session).await, "it has no connection now");
     let (_, response) = Client::resume(&engine, &cut.ticket(), LONG);
     assert_eq!(response.session_id, cut.session);
 }
@@ -46,7 +46,7 @@ async fn skipped_time_ends_silent_sessions_and_old_nodes() {
     client.call(Request::CreateTtl(ttl)).unwrap();
 
     engine.skip_time(LONG * 2).await;
-    eventually("the silent session is over", || engine.sessions() == 1);
+    eventually("the silent session has expired", || engine.sessions() == 1);
     assert!(!client.exists("/lock") && client.exists("/ttl"));
     for _ in 0..30 {
         engine.skip_time(LONG * 5).await;

@@ -1,5 +1,5 @@
-//! An engine that is killed in the middle of a write load, or stopped for a while. It is this test
-//! program, started once more.
+//! An engine that is killed in the middle of a write load, or stopped for a while. It is this test program, started
+//! again.
 
 use std::collections::HashSet;
 use std::env;
@@ -36,8 +36,8 @@ fn victim(dir: &Path, durability: Durability) -> EngineProcess {
     EngineProcess::start("crash::child", &variables)
 }
 
-/// Creates pairs of nodes, each pair as a whole, eight at a time until the connection ends; returns
-/// those acknowledged.
+/// Creates pairs of nodes, each pair in one transaction, eight at a time until the connection ends; returns those that
+/// were acknowledged.
 fn write_until_the_end(mut client: Client, writer: usize, written: &AtomicUsize) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for round in 0.. {
@@ -97,9 +97,9 @@ async fn every_acknowledged_write_is_there(durability: Durability, load: usize) 
     }
     for name in found.iter().filter(|name| *name != "zookeeper") {
         let other = name.strip_suffix('+').map_or_else(|| format!("{name}+"), str::to_owned);
-        assert!(found.contains(&other), "{name} is half of what was written as a whole");
+        assert!(found.contains(&other), "{name} is half of a transaction");
     }
-    // What was written and not acknowledged may be there: at most a group for each writer.
+    // Unacknowledged writes may be there: at most a group for each writer.
     let most = 1 + 2 * (acknowledged.len() + WRITERS * 8);
     assert!(found.len() <= most, "{} nodes, {most} expected at most", found.len());
     assert_eq!(sessions, WRITERS, "sessions survive as well");
@@ -111,7 +111,7 @@ async fn survives_kills(durability: Durability) {
     let runs = runs().div_ceil(2);
     let mut acknowledged = 0;
     for run in 0..runs {
-        // From soon after the first writes to well into the load.
+        // From soon after the first writes until well into the load.
         acknowledged += every_acknowledged_write_is_there(durability, 8 + run * 37 % 400).await;
     }
     println!("{durability}: killed {runs} times, {acknowledged} acknowledged writes all there");
@@ -129,8 +129,8 @@ async fn kill_9_loses_nothing_acknowledged_under_os() {
     survives_kills(Durability::Os).await;
 }
 
-/// An engine that wakes up late finds deadlines that have passed and pings that came in time. It
-/// must look at the pings first.
+/// An engine that resumes late finds deadlines that have passed and pings that arrived in time. It must handle the
+/// pings first.
 #[tokio::test]
 async fn a_paused_engine_expires_only_those_who_were_silent() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,6 +150,6 @@ async fn a_paused_engine_expires_only_those_who_were_silent() {
     for _ in 0..20 {
         pinging.reply().expect("the session is alive");
     }
-    eventually("the silent one is gone", || !pinging.exists("/silent"));
+    eventually("the silent session has expired", || !pinging.exists("/silent"));
     assert!(pinging.exists("/pinging"));
 }

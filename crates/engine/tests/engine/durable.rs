@@ -1,4 +1,4 @@
-//! What outlives an engine, and what ends one.
+//! State that outlives an engine, and failures that end one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,14 +28,14 @@ async fn sessions_and_ephemerals_survive_a_restart() {
     let (mut client, response) = Client::resume(&engine, &ticket, LONG);
     assert_eq!(response.session_id, ticket.session);
     assert!(client.exists("/kept") && client.exists("/lock"));
-    // It is the same owner: its end is the node's.
+    // The owner is the same session: its end deletes the node.
     let mut watcher = Client::connect(&engine, LONG);
     watcher.call(exists("/lock", true)).unwrap();
     engine.expire_session(ticket.session).await;
     assert_eq!(watcher.event(), (EventKind::NodeDeleted, "/lock".to_owned()));
 }
 
-/// K1: clients tell a node without data (null) from one with zero bytes; both read back as the latter.
+/// K1: clients distinguish a node without data (null) from one with zero bytes; both are read back as the latter.
 #[tokio::test]
 async fn k1_null_data_survives_restarts_and_restores() {
     let place = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ async fn a_client_that_does_not_come_back_after_a_restart_expires() {
 
     let engine = Engine::builder().data_dir(dir.path()).tick(tick);
     let engine = engine.start().await.unwrap();
-    eventually("the session is over", || engine.sessions() == 0);
+    eventually("the session has expired", || engine.sessions() == 0);
     assert!(engine.idle_since().is_some());
     let (_, response) = Client::resume(&engine, &ticket, LONG);
     assert_eq!(response.timeout_ms, 0);
@@ -118,12 +118,12 @@ async fn a_dropped_engine_frees_its_directory_soon() {
             Err(e) => panic!("{e}"),
         }
     }
-    let engine = free.expect("the directory is never given up");
+    let engine = free.expect("the directory is never released");
     assert!(Client::connect(&engine, LONG).exists("/kept"));
 }
 
-/// Symptom: an engine whose directory was removed went on granting, beside another one that had
-/// started at the same place.
+/// Symptom: an engine whose directory was removed continued to grant locks, while another one had started at the same
+/// place.
 #[tokio::test]
 async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,16 +137,16 @@ async fn an_engine_whose_directory_was_removed_stops_and_leaves_its_successor_al
     let new = builder.start().await.unwrap();
 
     let ended = tokio::time::timeout(PATIENCE, old.stopped()).await;
-    let ended = ended.expect("it goes on").unwrap_err();
+    let ended = ended.expect("the engine must stop").unwrap_err();
     assert!(matches!(&ended, EngineError::Displaced { path } if *path == home.join("data")));
     assert!(ended.to_string().contains("was removed or replaced"), "{ended}");
-    assert!(client.rest().is_empty(), "its clients are told");
+    assert!(client.rest().is_empty(), "its clients are disconnected");
     drop(old);
     assert!(!Client::connect(&new, LONG).exists("/lock"));
     lockkeeper_engine::backup(home.join("data"), dir.path().join("copy")).unwrap();
 }
 
-/// Symptom: an engine went on acknowledging what it wrote to a file that had no name any more.
+/// Symptom: an engine continued to acknowledge writes to a file that had been removed.
 #[tokio::test]
 async fn an_engine_of_which_a_data_file_was_removed_stops() {
     for name in ["lockkeeper.redb", "acknowledged", "commits.a", "commits.b", "FORMAT"] {
@@ -155,12 +155,12 @@ async fn an_engine_of_which_a_data_file_was_removed_stops() {
         Client::connect(&engine, LONG).create("/a", CreateMode::Persistent).unwrap();
         std::fs::remove_file(dir.path().join(name)).unwrap();
         let ended = tokio::time::timeout(PATIENCE, engine.stopped()).await;
-        let ended = ended.unwrap_or_else(|_| panic!("it goes on without {name}")).unwrap_err();
+        let ended = ended.unwrap_or_else(|_| panic!("it continues without {name}")).unwrap_err();
         assert!(matches!(&ended, EngineError::DataRemoved { path } if *path == dir.path()));
     }
 }
 
-/// S3, S4: a failed commit was answered, or the engine went on after it.
+/// S3, S4: a failed commit was answered, or the engine continued after it.
 #[tokio::test]
 async fn s4_after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -170,18 +170,18 @@ async fn s4_after_a_storage_error_nothing_is_answered_and_the_reason_is_told() {
     engine.fail_next_commit();
     client.send(&[create("/lost", CreateMode::Persistent)]);
     client.send(&[exists("/acknowledged", false)]);
-    assert!(client.reply().is_err(), "nothing is answered any more");
+    assert!(client.reply().is_err(), "no reply follows");
 
     let ended = engine.stopped().await.unwrap_err();
     assert!(matches!(ended, EngineError::Storage(_)), "{ended}");
-    assert!(engine.stop().await.is_err(), "and it stays so");
+    assert!(engine.stop().await.is_err(), "it remains stopped");
 
     let engine = start(dir.path()).await;
     let mut client = Client::connect(&engine, LONG);
     assert!(client.exists("/acknowledged") && !client.exists("/lost"));
 }
 
-/// The same where the commit thread runs into it, and not the tree thread.
+/// The same if the commit thread encounters the error instead of the tree thread.
 #[tokio::test]
 async fn s4_after_a_storage_error_of_a_group_nothing_is_answered_and_the_reason_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -191,9 +191,9 @@ async fn s4_after_a_storage_error_of_a_group_nothing_is_answered_and_the_reason_
     engine.pause_commits();
     engine.fail_next_commit();
     client.send(&[create("/lost", CreateMode::Persistent)]);
-    eventually("it is in the line", || engine.stats().nodes > nodes);
+    eventually("it is in the queue", || engine.stats().nodes > nodes);
     engine.resume_commits();
-    assert!(client.reply().is_err(), "nothing is answered any more");
+    assert!(client.reply().is_err(), "no reply follows");
     let ended = engine.stopped().await.unwrap_err();
     assert!(matches!(ended, EngineError::Storage(_)), "{ended}");
 }

@@ -1,4 +1,4 @@
-//! Ten thousand clients that die at the same moment (lesson S10).
+//! Ten thousand clients that crash at the same moment (lesson S10).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,18 +13,18 @@ use crate::figures::Page;
 
 const DEAD: usize = 10_000;
 const NODES_EACH: usize = 3;
-/// How many sessions end in one portion; between two of them, others have their turn.
+/// How many sessions end in one batch; between two batches, other clients are served.
 const PORTION: usize = 256;
-/// How many of the dead clients connect at once: less than files may be open.
+/// How many of the dead clients connect at once: fewer than the limit of open files.
 const TOGETHER: usize = 250;
-/// How many of these only fall silent: their connections stay open, and so do their watches.
+/// How many of these only become silent: their connections stay open, and so do their watches.
 const SILENT: usize = 25;
-/// Far longer than the test takes, so that nobody expires before it skips that time.
+/// Far longer than the test, so that no session expires before the test skips that time.
 const TICK: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Opens the sessions, each with nodes as if it held locks and with a watch on its neighbour's, as
-/// those have who wait for a lock, and leaves them alone. Returns the connections that stay open.
+/// Opens the sessions, each with nodes as if it held locks and with a watch on its neighbour's node, as waiters for a
+/// lock have, and abandons them. Returns the connections that stay open.
 fn open_and_abandon(engine: &Engine) -> Vec<Client> {
     let mut silent = Vec::new();
     for group in 0..DEAD / TOGETHER {
@@ -48,7 +48,7 @@ fn open_and_abandon(engine: &Engine) -> Vec<Client> {
     silent
 }
 
-/// A client that watches all nodes of the dead, and reads what it is told of them.
+/// A client that watches all nodes of the dead clients and reads the events.
 fn watch_all(engine: &Engine) -> JoinHandle<usize> {
     let mut client = Client::connect(engine, TIMEOUT * 2);
     for group in 0..DEAD / TOGETHER {
@@ -68,10 +68,9 @@ fn watch_all(engine: &Engine) -> JoinHandle<usize> {
     })
 }
 
-/// A client with many requests on their way, so that some wait to be answered at nearly every moment,
-/// whenever the system lets this thread run. A reply tells the newest
-/// transaction, and a session's end is one: so the largest step from one reply to the next is how
-/// many sessions ended while a request waited.
+/// A client with many pipelined requests, so that some wait at nearly every moment at which the system runs its thread.
+/// A reply contains the newest transaction, and the end of a session is one: so the largest step from one reply to the
+/// next shows how many sessions ended while a request waited.
 struct Asker {
     over: Arc<AtomicBool>,
     thread: JoinHandle<i64>,
@@ -81,7 +80,7 @@ impl Asker {
     const ON_THEIR_WAY: usize = 400;
     const TOGETHER: usize = 20;
 
-    /// Returns when the first replies are there.
+    /// Returns when the first replies have arrived.
     fn start(engine: &Engine) -> Self {
         let client = Client::connect(engine, TIMEOUT * 2);
         let over = Arc::new(AtomicBool::new(false));
@@ -93,7 +92,7 @@ impl Asker {
     }
 
     fn ask(mut client: Client, over: &AtomicBool, asking: &mpsc::Sender<()>) -> i64 {
-        // Long questions: the buffers of a socket hold hundreds of them, and one read takes a few.
+        // Long requests: the buffers of a socket hold hundreds of them, and one read returns a few.
         let question = exists(&format!("/{}", "x".repeat(8_000)), false);
         let questions = vec![question; Self::TOGETHER];
         let (mut last, mut largest, mut on_their_way) = (None, 0, 0);
@@ -108,7 +107,7 @@ impl Asker {
                 last = Some(newest);
             }
             on_their_way -= Self::TOGETHER;
-            // Only the first one is waited for.
+            // Only the first message is awaited.
             let _ = asking.send(());
         }
         largest
@@ -120,12 +119,12 @@ impl Asker {
     }
 }
 
-/// How many commits the engine has made.
+/// The number of commits that the engine has made.
 fn commits(engine: &Engine) -> usize {
     Page::of(engine).value("lockkeeper_commit_seconds_count") as usize
 }
 
-/// Prints how long the slowest reply took; checks what holds however busy the machine is.
+/// Prints the slowest reply time; checks the limits that hold however busy the machine is.
 async fn others_are_answered_between_the_portions(durability: Durability) {
     let dir = tempfile::tempdir().unwrap();
     let builder = Engine::builder().data_dir(dir.path()).durability(durability).tick(TICK);
@@ -146,7 +145,7 @@ async fn others_are_answered_between_the_portions(durability: Durability) {
     let start = Instant::now();
     engine.skip_time(TIMEOUT + TICK).await;
     let (mut replies, mut worst) = (0, Duration::ZERO);
-    // The three that live: this one, the watcher and the asker.
+    // Three sessions live on: this one, the watcher and the asker.
     while engine.sessions() > 3 {
         assert!(start.elapsed() < PATIENCE * 10, "{} sessions are left", engine.sessions());
         worst = worst.max(round_trip());
@@ -156,14 +155,14 @@ async fn others_are_answered_between_the_portions(durability: Durability) {
     let (step, commits) = (asker.largest_step(), commits(&engine) - commits_before);
     println!(
         "{durability}: {DEAD} sessions with {NODES_EACH} watched nodes each ended in {took:.1?} and \
-         {commits} commits; meanwhile another client got {replies} replies, the slowest after \
+         {commits} commits; during that time another client got {replies} replies, the slowest after \
          {worst:.1?} (before: {usual:.1?}); at most {step} sessions ended between two replies"
     );
-    // One or two portions, unless the machine is so busy that the asker runs out of questions; all
-    // at once if nobody had a turn in between.
+    // One or two batches, unless the machine is so busy that the asker runs out of requests; all at once if no other
+    // client was served in between.
     assert!(step <= DEAD as i64 / 3, "{step} sessions ended while a request waited");
     if durability != Durability::Memory {
-        // More portions in one commit would keep everyone waiting for its end.
+        // More batches in one commit would make all clients wait for its end.
         assert!(commits >= DEAD / PORTION, "{commits} commits");
     }
     assert_eq!(watcher.join().unwrap(), DEAD * NODES_EACH);

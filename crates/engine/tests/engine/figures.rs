@@ -1,4 +1,4 @@
-//! Every number of `/metrics`, against what clients have done and what went over their sockets.
+//! Every value of `/metrics`, compared with the requests of clients and the bytes on their sockets.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +14,7 @@ use crate::monitor::http;
 
 const SHORT: Duration = Duration::from_secs(4);
 
-/// What went over sockets, in bytes, as the clients saw it.
+/// The bytes on sockets, as the clients count them.
 #[derive(Clone, Default)]
 struct Traffic {
     sent: Arc<AtomicU64>,
@@ -71,7 +71,7 @@ impl Stream for Counted {
     }
 }
 
-/// The page, as it is now.
+/// The present page.
 pub(crate) struct Page(String);
 
 impl Page {
@@ -90,8 +90,8 @@ async fn started(dir: &std::path::Path) -> Engine {
     Engine::builder().data_dir(dir).metrics_address(any).start().await.unwrap()
 }
 
-/// Symptom: `bytes_received_count` was less than what clients had sent, and `response_bytes` what
-/// they had received. Cause: the lengths before frames were counted on one way only.
+/// Symptom: `bytes_received_count` was smaller than what clients had sent, and `response_bytes` than what they had
+/// received. Cause: the lengths before frames were counted in one direction only.
 #[tokio::test]
 async fn counters_say_what_clients_did_and_saw() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ async fn counters_say_what_clients_did_and_saw() {
     client.call(get_data("/none")).unwrap_err();
     client.ping();
 
-    // Deleted with its session, of which the other client is told nothing.
+    // Deleted with its session, without an event for the other client.
     let mut expired = traffic.client(&engine, SHORT);
     expired.create("/theirs", CreateMode::Ephemeral).unwrap();
     engine.skip_time(SHORT * 2).await;
@@ -129,7 +129,7 @@ async fn counters_say_what_clients_did_and_saw() {
         ("ephemerals_count", 1.0),
         ("watch_count", 1.0),
         ("approximate_data_size", nodes.iter().sum::<usize>() as f64),
-        // That of the refused credentials goes on without a connection.
+        // The session with the refused credentials lives on without a connection.
         ("global_sessions", 2.0),
         ("num_alive_connections", 1.0),
         ("connection_request_count", 3.0),
@@ -149,7 +149,7 @@ async fn counters_say_what_clients_did_and_saw() {
     }
 }
 
-/// New clients that found only the places that are kept for others were refused, and no number said so.
+/// Symptom: new clients that found only reserved places were refused, and no metric counted them.
 #[tokio::test]
 async fn every_connection_over_a_limit_is_counted() {
     let any = "127.0.0.1:0".parse().unwrap();
@@ -158,17 +158,17 @@ async fn every_connection_over_a_limit_is_counted() {
     let rejected = || Page::of(&engine).value("connection_rejected");
     let _clients: Vec<Client> = (0..9).map(|_| Client::connect(&engine, LONG)).collect();
 
-    // It takes the place that is kept, and says too late that it has no session.
+    // It takes the reserved place, and shows only afterwards that it has no session.
     let mut new = Client::raw(&engine);
     assert_eq!(rejected(), 0.0);
     assert!(Client::raw(&engine).rest().is_empty());
-    assert_eq!(rejected(), 1.0, "no place is left");
+    assert_eq!(rejected(), 1.0, "all places are taken");
     assert!(new.handshake_fails(LONG));
-    assert_eq!(rejected(), 2.0, "the place was not for it");
+    assert_eq!(rejected(), 2.0, "the place is reserved");
 }
 
 #[tokio::test]
-async fn times_fit_what_a_clock_beside_them_says() {
+async fn times_agree_with_an_independent_clock() {
     const READS: f64 = 50.0;
 
     let begin = Instant::now();
@@ -191,16 +191,15 @@ async fn times_fit_what_a_clock_beside_them_says() {
     let of_reads = |part: &str| page.value(&format!("lockkeeper_request_seconds_{part}"));
     assert_eq!(of_reads("count{op=\"get_data\"}"), READS);
     let sum = of_reads("sum{op=\"get_data\"}");
-    // One after the other, and each is seen from both sides; the engine's clock counts whole
-    // microseconds.
+    // One after the other, and each is measured on both sides; the engine's clock counts whole microseconds.
     assert!(sum > 0.0 && sum <= read, "{sum} of {read} s");
     assert_eq!(of_reads("bucket{op=\"get_data\",le=\"+Inf\"}"), READS);
 
     let [min, mean, max] = ["min_latency", "avg_latency", "max_latency"].map(|n| page.value(n));
-    // The longest and the shortest are in whole milliseconds.
+    // The longest and the shortest time are in whole milliseconds.
     assert!(min <= mean && mean < max + 1.0 && max <= elapsed * 1_000.0, "{min} {mean} {max}");
-    // The session and the node; each was waited for, so none was committed with another. A
-    // handshake is no request.
+    // The session and the node; each was awaited, so neither was committed with another one. A handshake is not a
+    // request.
     assert_eq!(page.value("lockkeeper_commit_seconds_count"), 2.0);
     assert_eq!(page.value("lockkeeper_commit_requests_count"), 2.0);
     assert_eq!(page.value("lockkeeper_commit_requests_sum"), 1.0);

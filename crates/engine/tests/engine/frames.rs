@@ -1,4 +1,4 @@
-//! Bytes that are no protocol: they cost their sender the connection, and nobody else anything.
+//! Bytes that do not follow the protocol: they cost their sender the connection, and do not affect other clients.
 
 use bytes::{BufMut, BytesMut};
 use lockkeeper_engine::Engine;
@@ -43,7 +43,7 @@ async fn bytes_that_are_no_frame_hurt_only_their_sender() {
     }
 }
 
-/// Before the handshake a few KB are enough for anybody.
+/// Before the handshake a few KB are enough for every client.
 #[tokio::test]
 async fn a_large_first_frame() {
     let engine = Engine::builder().start().await.unwrap();
@@ -52,7 +52,7 @@ async fn a_large_first_frame() {
     assert!(stranger.rest().is_empty(), "closed at once");
 }
 
-/// A frame that drips in is a frame like any other.
+/// A frame that arrives byte by byte is a valid frame.
 #[tokio::test]
 async fn a_request_in_single_bytes() {
     let engine = Engine::builder().start().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_request_in_single_bytes() {
     assert_eq!(client.reply().unwrap().0.error, 0);
 }
 
-/// A request with this body, whatever that is.
+/// A request with this body, valid or not.
 fn request(xid: i32, op: i32, body: &[u8]) -> BytesMut {
     let mut bytes = BytesMut::new();
     write_frame(&mut bytes, |out| {
@@ -77,8 +77,8 @@ fn request(xid: i32, op: i32, body: &[u8]) -> BytesMut {
     bytes
 }
 
-/// What cannot be a request is answered with an error or ends its connection, with one line in the
-/// log; a number that tells a length is believed only as far as bytes follow.
+/// Invalid requests are answered with an error or end their connection, with one line in the log; a length field is
+/// trusted only as far as bytes follow.
 #[tokio::test]
 async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
     const HUGE: [u8; 4] = i32::MAX.to_be_bytes();
@@ -91,16 +91,16 @@ async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
         ("an unknown operation", 1000, Vec::new()),
         ("a negative operation", i32::MIN, Vec::new()),
         ("a reply's operation", -1, Vec::new()),
-        ("nothing behind the header", create.code(), Vec::new()),
+        ("nothing after the header", create.code(), Vec::new()),
         ("a path of a negative length", get.code(), i32::MIN.to_be_bytes().to_vec()),
         ("a path of a huge length", get.code(), HUGE.to_vec()),
-        ("a path that is no UTF-8", get.code(), b"\0\0\0\x03/\xff\xfe\0".to_vec()),
+        ("a path that is not UTF-8", get.code(), b"\0\0\0\x03/\xff\xfe\0".to_vec()),
         ("a list of a huge length", create.code(), [PATH, &[0; 4], &HUGE].concat()),
         ("watches of a huge number", OpCode::SetWatches.code(), [&[0; 8][..], &HUGE].concat()),
         ("a multi without an end", multi.code(), Vec::new()),
         ("a multi within a multi", multi.code(), [&inner[..], &inner].concat()),
     ] {
-        // Of each kind one engine says no more than a line in five seconds.
+        // Of each kind, an engine logs at most one line in five seconds.
         let engine = Engine::builder().start().await.unwrap();
         let mut bystander = Client::connect(&engine, LONG);
         let before = log.lines_with("connection closed");
@@ -122,7 +122,7 @@ async fn requests_that_make_no_sense_get_an_error_or_end_their_connection() {
     }
 }
 
-/// Xids are the client's own affair: each request has its answer, in order.
+/// The client chooses xids: each request has its answer, in order.
 #[tokio::test]
 async fn a_reused_xid_is_answered_like_any_other() {
     let engine = Engine::builder().start().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_reused_xid_is_answered_like_any_other() {
         let (header, _) = client.reply().unwrap();
         assert_eq!((header.xid, header.error), (7, error));
     }
-    // A multi of nothing: its end alone.
+    // An empty multi: only its end.
     let end = [&(-1_i32).to_be_bytes()[..], &[1], &(-1_i32).to_be_bytes()].concat();
     client.send_bytes(&request(7, OpCode::Multi.code(), &end));
     assert_eq!(client.reply().unwrap().0.error, 0);

@@ -1,4 +1,4 @@
-//! What a monitor is told by HTTP of the engine's health, and that strangers cannot keep it away.
+//! The engine's health as monitors see it by HTTP, and that other clients cannot keep monitors away.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -38,7 +38,7 @@ async fn an_engine_is_not_ready_in_its_quiet_time() {
     let engine = monitored().quiet_time(Duration::from_secs(100)).start().await.unwrap();
     assert_eq!(probe(&engine, "/healthz").0, 200);
     let (status, why) = probe(&engine, "/readyz");
-    assert!(status == 503 && why.starts_with("the quiet time goes on for "), "{status} {why}");
+    assert!(status == 503 && why.starts_with("the quiet time lasts another "), "{status} {why}");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn an_engine_without_places_for_connections_is_not_ready() {
     assert!(status == 503 && why.starts_with("18 connections are open"), "{status} {why}");
     assert_eq!(probe(&engine, "/healthz").0, 200);
     drop(clients);
-    eventually("there is room again", || probe(&engine, "/readyz").0 == 200);
+    eventually("there is a place again", || probe(&engine, "/readyz").0 == 200);
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn an_engine_without_room_for_a_lock_is_not_ready() {
     let full = (0..1_000).find(|n| create(&mut client, *n).is_err());
     assert!(full.is_some());
     let (status, why) = probe(&engine, "/readyz");
-    assert!(status == 503 && why.starts_with("the data weighs "), "{status} {why}");
+    assert!(status == 503 && why.starts_with("the data takes "), "{status} {why}");
     drop(client);
 }
 
@@ -86,7 +86,7 @@ async fn an_engine_whose_disk_hangs_is_alive_and_not_ready() {
     engine.pause_commits();
     client.send(&[create("/a", CreateMode::Persistent)]);
     eventually("the wait is noticed", || probe(&engine, "/readyz").0 == 503);
-    assert!(probe(&engine, "/readyz").1.starts_with("the disk has not taken a commit for "));
+    assert!(probe(&engine, "/readyz").1.starts_with("the disk has not completed a commit for "));
     assert_eq!(probe(&engine, "/healthz").0, 200);
     engine.resume_commits();
     client.reply().unwrap();
@@ -104,8 +104,8 @@ async fn head_gets_what_get_does_without_the_body() {
     assert!(http(&engine, "PUT /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 405"));
 }
 
-/// Symptom: a web page in a browser of this machine could read the metrics from the loopback address, under
-/// a name of its own that it had resolve to 127.0.0.1. Seen to fail without `check_host`.
+/// Symptom: a web page in a browser on this machine could read the metrics from the loopback address, under a name of
+/// its own that it resolved to 127.0.0.1. Seen to fail without `check_host`.
 #[tokio::test]
 async fn k38_a_loopback_address_answers_no_foreign_host() {
     let engine = monitored().allow_host("Monitor.example").start().await.unwrap();
@@ -126,7 +126,7 @@ async fn k38_a_loopback_address_answers_no_foreign_host() {
         }
     }
 
-    // HTTP/1.1 has one Host, and a server cannot tell which of two is meant.
+    // HTTP/1.1 requires one Host header, and a server cannot know which of two is meant.
     assert_eq!(status("/metrics HTTP/1.1"), "400");
     assert_eq!(status("/metrics HTTP/1.1\r\nHost: localhost\r\nhost: attacker.example"), "400");
     assert_eq!(status("/metrics HTTP/1.0"), "200");
@@ -152,8 +152,8 @@ async fn an_address_of_a_network_answers_any_host_unless_hosts_are_listed() {
     assert_eq!(status(&listed, "zk2.example:7000"), "421");
 }
 
-/// Keeps as many connections open that never finish their request, until it is told to stop. Tells
-/// when all are there for the first time.
+/// Keeps this many connections open that never complete their request, until it is stopped. Sends a message when all
+/// are open for the first time.
 fn besiege(address: SocketAddr, count: usize, stop: Arc<AtomicBool>) -> mpsc::Receiver<()> {
     let (sender, ready) = mpsc::channel();
     thread::spawn(move || {
@@ -166,7 +166,7 @@ fn besiege(address: SocketAddr, count: usize, stop: Arc<AtomicBool>) -> mpsc::Re
         sender.send(()).unwrap();
         while !stop.load(Ordering::Relaxed) {
             for stream in &mut streams {
-                // Closed: another one comes in its place.
+                // Closed: another one replaces it.
                 if !matches!(stream.read(&mut [0; 64]), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
                 {
                     *stream = dial();
@@ -178,12 +178,12 @@ fn besiege(address: SocketAddr, count: usize, stop: Arc<AtomicBool>) -> mpsc::Re
     ready
 }
 
-/// As many slow connections as the system lets wait kept a probe waiting for four seconds: they were
-/// accepted at 250 a second, and a liveness probe gives up after one. Seen to fail without the mend.
+/// Symptom: as many slow connections as the system allows delayed a probe for four seconds: they were accepted at 250 a
+/// second, and a liveness probe gives up after one. Seen to fail at that rate.
 #[tokio::test]
 async fn l2_a_probe_does_not_wait_for_slow_connections_before_it() {
     const SLOW: usize = 1_000;
-    // At 250 a second it would be four; a busy machine and a build for debugging took up to 1.5.
+    // At 250 a second it would take four; a busy machine and a debug build took up to 1.5.
     const PROBE: Duration = Duration::from_secs(3);
     let engine = monitored().start().await.unwrap();
     let address = engine.metrics_addr().unwrap();
@@ -200,7 +200,7 @@ async fn l2_a_probe_does_not_wait_for_slow_connections_before_it() {
     }
 }
 
-/// F13: eight connections that sent nothing kept the metrics from everyone, for good.
+/// F13: eight connections that sent nothing kept monitors away for good.
 #[tokio::test]
 async fn f13_slow_connections_keep_no_monitor_away() {
     let engine = monitored().start().await.unwrap();
@@ -216,7 +216,7 @@ async fn f13_slow_connections_keep_no_monitor_away() {
         thread::scope(|scope| {
             scope.spawn(move || sender.send(probe(engine, "/metrics").0));
             let status = answer.recv_timeout(PATIENCE);
-            // Lets the thread end in any case.
+            // Makes the thread end in any case.
             stop.store(status.is_err(), Ordering::Relaxed);
             assert_eq!(status, Ok(200));
         });

@@ -1,4 +1,4 @@
-//! What one client may take.
+//! The limits on one client.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ async fn connections_beyond_the_limit_are_refused_until_one_goes() {
     assert!(Client::raw(&engine).rest().is_empty());
     second.ping();
     drop(first);
-    eventually("the seat is free again", || {
-        // A refused one is closed without a word.
+    eventually("the place is free again", || {
+        // A refused connection is closed without a reply.
         word(&engine, "ruok") == "imok"
     });
 }
@@ -40,11 +40,11 @@ async fn a_connection_that_says_nothing_is_closed() {
     assert!(slow.rest().is_empty());
 }
 
-/// S6: what waited for a client that did not read grew until the server had no memory left. Here the
-/// client gets no further reply until it reads, and is dropped when it has not read for a while; the others
-/// do not notice. Without the time its connection stays for good.
+/// S6: the replies that waited for a client that did not read grew until the server ran out of memory. Now the client
+/// gets no further reply until it reads, and is disconnected when it has not read for a while; other clients are not
+/// affected. Without the time limit its connection stays open for good.
 #[tokio::test]
-async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
+async fn s6_a_slow_reader_is_dropped_and_delays_no_other_client() {
     let builder = Engine::builder().max_outgoing(1024 * 1024);
     let engine = builder.send_timeout(Duration::from_millis(200)).start().await.unwrap();
     let mut greedy = Client::connect(&engine, LONG);
@@ -65,8 +65,8 @@ async fn s6_a_slow_reader_is_dropped_and_delays_nobody() {
     assert_eq!(engine.sessions(), 2, "its session lives on");
 }
 
-/// F17: a client that asked for more than may wait for it in one go lost its connection, even if it took
-/// every reply. Seen to fail when requests are handled however much the client is owed.
+/// F17: a client that requested more at once than may wait for it lost its connection, even if it read every reply.
+/// Seen to fail when requests are handled however much the client is owed.
 #[tokio::test]
 async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
     const COUNT: usize = 100;
@@ -87,13 +87,13 @@ async fn f17_a_client_that_asks_for_much_and_takes_it_is_held_back() {
         let waiting = number(&engine, "waiting_bytes");
         assert!(waiting < 3 * 1024 * 1024, "{waiting} bytes are kept for it");
     }
-    // What was asked for last is answered, too.
+    // The last request is answered too.
     client.ping();
 }
 
-/// A client that asks for much while the disk is slow is not read for the moment. Its replies were taken by
-/// the socket at once when the disk was done, nobody told the connection's task, and what the client sent
-/// next was never read. Seen to fail without the wake-up in `Connection::settle`.
+/// A client that requests much while the disk is slow is not read for a while. Symptom: its replies were accepted by
+/// the socket at once when the disk was ready, the connection's task was not notified, and the client's next requests
+/// were never read. Seen to fail without the wake-up in `Connection::settle`.
 #[tokio::test]
 async fn a_client_is_read_again_when_all_that_it_was_owed_leaves_at_once() {
     let builder = Engine::builder().four_letter_word("mntr").max_outgoing(1024 * 1024);
@@ -106,7 +106,7 @@ async fn a_client_is_read_again_when_all_that_it_was_owed_leaves_at_once() {
     eventually("the replies wait", || number(&engine, "waiting_bytes") > 300 * 1024);
     let received = number(&engine, "packets_received");
     client.send(&[Request::Ping]);
-    eventually("its task looks again", || number(&engine, "packets_received") > received);
+    eventually("its task checks again", || number(&engine, "packets_received") > received);
     engine.resume_commits();
     for _ in 0..4 {
         client.reply().unwrap();
@@ -115,8 +115,8 @@ async fn a_client_is_read_again_when_all_that_it_was_owed_leaves_at_once() {
     client.ping();
 }
 
-/// Frames of no bytes were free of charge, and each takes a place in a queue. Seen to fail without what a
-/// frame takes besides its bytes.
+/// Symptom: empty frames were not charged, although each takes a place in a queue. Seen to fail without the overhead of
+/// a frame.
 #[tokio::test]
 async fn empty_frames_of_a_client_that_is_held_back_are_counted() {
     const MB: usize = 1024 * 1024;
@@ -125,7 +125,7 @@ async fn empty_frames_of_a_client_that_is_held_back_are_counted() {
     client.create_large("/large", MB / 2);
     client.send(&vec![get_data("/large"); 120]);
     eventually("it is held back", || number(&engine, "waiting_bytes") > 16 * MB);
-    // Some is taken: it is read again, and what it has asked for waits all the same.
+    // Some is read: the connection is read again, while its requests still wait.
     eventually("it is read again", || {
         let waiting = number(&engine, "waiting_bytes");
         if waiting > 9 * MB {
@@ -134,14 +134,14 @@ async fn empty_frames_of_a_client_that_is_held_back_are_counted() {
         (9 * MB..15 * MB).contains(&waiting)
     });
 
-    // As much as is read ahead of a client that is held back, if a frame takes what it takes.
+    // As much as is read ahead of a client that is held back, if each frame is charged its overhead.
     let before = number(&engine, "waiting_bytes");
     client.send_bytes(&[0; 64 * 1024]);
     eventually("they are counted", || number(&engine, "waiting_bytes") > before + 100 * 1024);
 }
 
-/// A client that once sent many requests at a time kept the room for them, counted as one that takes much
-/// for ever, and lost its connection when memory was short. Seen to fail with the buffer kept.
+/// Symptom: a client that once sent many requests at a time kept the buffer for them, counted as a large one for good,
+/// and lost its connection when memory was short. Seen to fail with the buffer kept.
 #[tokio::test]
 async fn a_client_that_is_idle_after_a_burst_takes_little() {
     const COUNT: usize = 50;
@@ -160,8 +160,8 @@ async fn a_client_that_is_idle_after_a_burst_takes_little() {
     assert!(waiting <= COUNT * 16 * 1024, "{waiting} bytes wait for clients that are idle");
 }
 
-/// Who is held back is not read, and so not heard of: a client that takes a long reply slowly, and says
-/// meanwhile that it lives, lost its session. Seen to fail without the note that it takes something.
+/// A client that is held back is not read, and so not heard. Symptom: a client that read a long reply slowly, and sent
+/// pings in between, lost its session. Seen to fail if reading does not count as a sign of life.
 #[tokio::test]
 async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
     const MB: usize = 1024 * 1024;
@@ -176,19 +176,19 @@ async fn a_session_outlives_a_long_reply_that_is_taken_slowly() {
     slow.send(&[get_data("/large")]);
     let start = std::time::Instant::now();
     let mut taken = 0;
-    // So much that what is left is still over the mark.
+    // So much that the rest is still above the mark.
     while taken < 12 * MB {
         slow.try_send(&[Request::Ping]);
         taken += slow.take(256 * 1024);
-        // The client is slow: that is what this is about.
+        // The client is slow: this is what the test is about.
         std::thread::sleep(timeout / 20);
     }
     assert!(start.elapsed() > 2 * timeout);
-    assert_eq!(engine.sessions(), 1, "that of the slow client has not expired");
+    assert_eq!(engine.sessions(), 1, "the session of the slow client has not expired");
 }
 
-/// Events come unasked, so nothing can be held back; without the comparison with `max_outgoing` in
-/// `Connection::flush` its connection stays.
+/// Events are unsolicited, so they cannot be held back; without the comparison with `max_outgoing` in
+/// `Connection::flush` the connection stays open.
 #[tokio::test]
 async fn a_client_for_which_too_many_events_wait_is_dropped() {
     let builder = Engine::builder().max_outgoing(256 * 1024);
@@ -198,14 +198,14 @@ async fn a_client_for_which_too_many_events_wait_is_dropped() {
     let mut other = Client::connect(&engine, LONG);
     let path = format!("/{}", "x".repeat(50_000));
     other.create(&path, CreateMode::Persistent).unwrap();
-    eventually("the one that takes no events is gone", || {
+    eventually("the client that reads no events is dropped", || {
         let writes = vec![write(&path); 20];
         other.call_all(&writes);
         engine.stats().connections == 1
     });
 }
 
-/// A connection whose end nobody takes note of does not keep its place.
+/// A connection whose peer ignores its end does not keep its place.
 #[tokio::test]
 async fn a_closing_connection_that_takes_nothing_is_cut() {
     let engine = Engine::builder().max_connections(1).start().await.unwrap();
@@ -217,28 +217,28 @@ async fn a_closing_connection_that_takes_nothing_is_cut() {
     eventually("its place is free", || word(&engine, "ruok") == "imok");
 }
 
-/// The engine gave it another second for everything that it said.
+/// Symptom: the engine extended the time by a second for everything that the peer sent.
 #[tokio::test]
 async fn a_closing_connection_that_takes_nothing_is_cut_although_it_talks_on() {
     let builder = Engine::builder().max_connections(1).max_outgoing(128 * 1024 * 1024);
     let engine = builder.start().await.unwrap();
     let mut stuck = Client::connect(&engine, LONG);
     stuck.create_large("/large", 512 * 1024);
-    // So much that the socket does not take it, and so little that the engine reads on.
+    // So much that the socket does not accept it all, and so little that the engine continues to read.
     let requests = vec![get_data("/large"); 40];
     stuck.send(&requests);
-    // The others are on their way, too.
+    // The other replies are on their way too.
     stuck.reply().unwrap();
     engine.expire_session(stuck.session).await;
     eventually("its place is free", || {
-        // Fails in the end.
+        // Fails eventually.
         stuck.try_send(&[Request::Ping]);
         word(&engine, "ruok") == "imok"
     });
 }
 
-/// While the disk hangs, a client that writes much waits for its turn, and its session must not expire for
-/// that: what it sends meanwhile is not read.
+/// While the disk is stalled, a client that writes much waits for its turn, and its session must not expire because of
+/// that: its pings are not read during that time.
 #[tokio::test]
 async fn a_flood_before_a_hanging_disk_is_held_back_and_expires_nobody() {
     const COUNT: usize = 100;
@@ -258,7 +258,7 @@ async fn a_flood_before_a_hanging_disk_is_held_back_and_expires_nobody() {
             .collect();
         flood.call_all(&requests);
     });
-    // 8 MiB and a little may wait before it is known how fast the disk is.
+    // Slightly more than 8 MiB may wait before the speed of the disk is known.
     eventually("the disk is behind", || {
         quiet.send(&[Request::Ping]);
         engine.stats().nodes >= 4 + 9
@@ -269,14 +269,14 @@ async fn a_flood_before_a_hanging_disk_is_held_back_and_expires_nobody() {
         std::thread::sleep(tick);
     }
     let nodes = engine.stats().nodes;
-    assert!(nodes < ENOUGH, "{nodes} nodes: its turns went on");
-    assert_eq!(engine.sessions(), 2, "nobody expires unheard");
+    assert!(nodes < ENOUGH, "{nodes} nodes: turns were still taken");
+    assert_eq!(engine.sessions(), 2, "no session expires unheard");
     engine.resume_commits();
     flooding.join().unwrap();
     assert!(engine.stats().nodes > COUNT);
 }
 
-/// Nothing may be lost for a client that reads everything, late and slowly.
+/// A client that reads everything, late and slowly, must not lose anything.
 #[tokio::test]
 async fn a_client_that_reads_late_gets_everything() {
     const COUNT: usize = 2_000;
@@ -305,7 +305,7 @@ async fn a_reply_over_the_limit_is_an_error_and_the_connection_stays() {
     assert_eq!(listings, [Err(-5), Ok(())]);
     let (_engine, mut client) = last.unwrap();
     client.ping();
-    // The other way, a frame over the limit ends the connection.
+    // In the other direction, a frame over the limit ends the connection.
     client.send(&[create_with("/x", CreateMode::Persistent, Bytes::from(vec![7; 3_000]))]);
     assert!(client.rest().is_empty());
 }
@@ -327,7 +327,7 @@ async fn sessions_watches_and_multis_are_limited() {
     assert!(one.call(checks(2)).is_ok());
 }
 
-/// A storm of connections is let in at the rate that was set, and none is refused.
+/// A storm of connections is accepted at the configured rate, and none is refused.
 #[tokio::test]
 async fn a_storm_of_connections_is_slowed_down() {
     const COUNT: u32 = 60;
@@ -341,7 +341,7 @@ async fn a_storm_of_connections_is_slowed_down() {
     for mut client in storm {
         assert_eq!(client.rest(), b"imok");
     }
-    // All but the burst of a fifth of a second took their hundredth of one.
+    // All except the burst of a fifth of a second took their hundredth of a second.
     let least = Duration::from_secs(1) * (COUNT - RATE / 5 - 1) / RATE;
     let took = start.elapsed();
     assert!(took >= least, "{took:?} for {COUNT} connections");
@@ -357,9 +357,9 @@ async fn there_is_room_for_two_thousand_connections() {
     client.call(create("/a", CreateMode::Persistent)).unwrap();
 }
 
-/// F3: 30,000 credentials on one connection and a node with 25,001 entries in its list: each of a few
-/// refused requests of 26 bytes kept everyone waiting for seconds, and another client lost its lock.
-/// Seen to fail without the limit of entries, and without that of identities.
+/// F3: 30,000 credentials on one connection and a node with 25,001 entries in its list: each of a few refused requests
+/// of 26 bytes made other clients wait for seconds, and one lost its lock. Seen to fail without the limit of entries,
+/// and without that of identities.
 #[tokio::test]
 async fn f3_identities_and_long_lists_cost_another_client_no_lock() {
     let tick = Duration::from_millis(100);
@@ -386,15 +386,14 @@ async fn f3_identities_and_long_lists_cost_another_client_no_lock() {
     assert_eq!(
         (refused, taken),
         (Err(-114), 31),
-        "a list too long, and an address before the rest"
+        "the list is too long, and an address comes before the rest"
     );
     assert!(holder.exists("/lock"));
     assert_eq!(engine.stats().ephemerals, 1);
 }
 
-/// As many identities as a connection may have, and a list as long as it may be, cost no more than a few
-/// times what a refused request costs anyway. Seen to fail (194 times as much) when the list was gone
-/// through for each.
+/// As many identities as a connection may have, and a list of the longest allowed length, cost no more than a few times
+/// what a refused request costs anyway. Seen to fail (194 times as much) when the list was searched for each identity.
 #[tokio::test]
 async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
     const ROUNDS: usize = 5;
@@ -415,7 +414,7 @@ async fn f3_a_long_list_is_checked_about_as_fast_as_a_short_one() {
         }
         since.elapsed()
     };
-    // The best of some: others use the processors too, now and then for long.
+    // The best of several: other programs use the processors too, sometimes for long.
     let (mut short, mut long) = (Duration::MAX, Duration::MAX);
     for round in 0.. {
         short = short.min(time(&mut stranger, "/short"));
@@ -431,7 +430,7 @@ fn credentials(user: usize) -> Request {
     auth("digest", &format!("user-{user}:password"))
 }
 
-/// Creates a node that nobody here may write.
+/// Creates a node that no client here may write.
 pub(crate) fn with_list(path: &str, entries: usize) -> Request {
     let users = (0..entries).map(|i| only(Permissions::ALL, "digest", &format!("user-{i}:x")));
     let acl: Vec<_> = users.collect();

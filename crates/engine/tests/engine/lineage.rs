@@ -1,6 +1,6 @@
-//! Everything that can happen to a place for data directories, in any order: whatever it was, no
-//! number of a transaction that somebody was told there is told again, and none is below an earlier one.
-//! Locks take these as their fencing tokens.
+//! Everything that can happen to data directories at a place, in any order: no transaction number that was reported to
+//! a client is reported again for another transaction, and none is below an earlier one. Locks use these numbers as
+//! fencing tokens.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::client::{Client, Ticket, create};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What happens at a place.
+/// An event at a place.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// An engine that keeps its data, or one in memory, answers so many creates, and ends.
+    /// An engine that keeps its data, or one in memory, answers this many creates, and ends.
     Serve { durability: Durability, creates: u8, online_backup: bool, end: End },
-    /// An engine copies what is there.
+    /// An engine copies the data.
     BackUp,
-    /// Somebody copies what is there (`cp -r`).
+    /// The data is copied by hand (`cp -r`).
     Copy,
     /// One of all copies is restored here.
     Restore(usize),
-    /// One of all copies is put here by hand. What is beside the directory stays.
+    /// One of all copies is put here by hand. Files next to the directory stay.
     PutBack(usize),
     /// The directory is lost.
     Lose,
@@ -36,7 +36,7 @@ enum Step {
 #[derive(Clone, Copy, Debug)]
 enum End {
     Orderly,
-    /// With nothing but what is in files at that moment.
+    /// With only the data that is in files at that moment.
     Killed,
 }
 
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Two places, which know nothing of one another, and the copies that were made at both.
+/// Two independent places, and the copies that were made at both.
 struct World {
     folder: TempDir,
     places: [Place; 2],
@@ -70,11 +70,11 @@ struct World {
 
 #[derive(Default)]
 struct Place {
-    /// What was told last: here, or by the engines of what was restored here.
+    /// The number reported last: here, or by the engines of a copy that was restored here.
     last: i64,
-    /// Sessions of the present data, as they are at its next start.
+    /// The sessions of the present data, as they are at its next start.
     sessions: Vec<Ticket>,
-    /// Sessions that are over.
+    /// Sessions that have ended.
     over: Vec<Ticket>,
 }
 
@@ -96,7 +96,7 @@ impl World {
         self.folder.path().join(format!("copy-{}", self.copies.len()))
     }
 
-    /// Does a step, where it makes sense.
+    /// Performs a step, if it is possible.
     async fn take(&mut self, place: usize, step: Step) {
         let data = self.data(place);
         fs::create_dir_all(data.parent().unwrap()).unwrap();
@@ -126,13 +126,13 @@ impl World {
                 place.last = place.last.max(told);
                 place.over.append(&mut place.sessions);
             }
-            // Nobody could notice it otherwise, as the page says.
+            // Otherwise it could not be noticed, as the documentation states.
             Step::PutBack(number) if self.floor(place).exists() => {
                 let Some(copy) = any(&self.copies, number) else { return };
                 let epoch = check(&copy).unwrap().last_zxid.epoch();
                 let _ = fs::remove_dir_all(&data);
                 copy_by_hand(&copy, &data);
-                // A backup is refused by its mark. What else is put back has none.
+                // A backup is refused because of its mark. Other copies that are put back have none.
                 let format = data.join("FORMAT");
                 let text = fs::read_to_string(&format).unwrap();
                 fs::write(&format, text.replace(" backup", "")).unwrap();
@@ -140,7 +140,7 @@ impl World {
                 let place = &mut self.places[place];
                 place.sessions.clear();
                 if epoch >= Zxid(place.last).epoch() {
-                    // A copy of the present epoch is not noticed: its sessions are taken up again.
+                    // A copy of the present epoch is not noticed: its sessions are resumed.
                     place.over.clear();
                 }
             }
@@ -174,7 +174,7 @@ impl World {
             client.send(&[create("/n-", CreateMode::EphemeralSequential)]);
             let (header, _) = client.reply().unwrap();
             let (token, last) = (header.zxid.0, self.places[place].last);
-            assert!(token > last, "{token:#x} was told after {last:#x}");
+            assert!(token > last, "{token:#x} was reported after {last:#x}");
             assert!(token < 1 << 53, "{token:#x}");
             self.places[place].last = token;
         }
@@ -201,7 +201,7 @@ impl World {
     }
 }
 
-/// What is in files at some moment.
+/// The content of files at some moment.
 struct Image {
     folder: TempDir,
 }
@@ -229,8 +229,7 @@ impl Image {
     }
 }
 
-/// Files only: of a directory that is in use, sockets stay where they are. A directory that is not
-/// there is copied as an absence.
+/// Copies files only: the sockets of a directory in use stay where they are. A missing directory is copied as missing.
 pub(crate) fn copy_by_hand(from: &Path, to: &Path) {
     let Ok(entries) = from.read_dir() else { return };
     fs::create_dir(to).unwrap();
@@ -241,7 +240,7 @@ pub(crate) fn copy_by_hand(from: &Path, to: &Path) {
     }
 }
 
-/// Few, unless asked for more: each starts ten engines or so.
+/// Few, unless more are requested: each starts about ten engines.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(16)
 }

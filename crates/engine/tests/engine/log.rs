@@ -1,4 +1,4 @@
-//! What the log says of clients that run into limits: one line for each kind, and no secrets (S9).
+//! The log lines about clients that reach limits: one line for each kind, and no secrets (S9).
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::client::{
     Client, LONG, Ticket, auth, checks, children, eventually, exists, get_data, number, word,
 };
 
-/// Keeps the lines from warnings up.
+/// Keeps the lines of level warning and above.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -99,9 +99,9 @@ async fn s9_each_limit_has_one_line_however_often_it_is_met() {
         assert_eq!(log.lines_with(part), 1, "{part}: {:#?}", log.0.lock().unwrap());
     }
     assert_eq!(log.lines_with("very-secret"), 0);
-    assert_eq!(log.lines_with("peer=127.0.0.1:"), 4, "each says who it was");
+    assert_eq!(log.lines_with("peer=127.0.0.1:"), 4, "each line names the peer");
 
-    // The ones that end a connection.
+    // The limits that end a connection.
     drop(_second);
     eventually("there is a place again", || word(&engine, "ruok") == "imok");
     let mut stranger = Client::raw(&engine);
@@ -115,7 +115,7 @@ async fn s9_each_limit_has_one_line_however_often_it_is_met() {
     });
 }
 
-/// What a client can be closed for, and the words of the log's line.
+/// A reason for which a client is disconnected, and the text of the log line.
 type Offence = (&'static str, fn(&Engine));
 
 const OFFENCES: [Offence; 9] = [
@@ -124,17 +124,19 @@ const OFFENCES: [Offence; 9] = [
         connected(engine, &2_000_000_i32.to_be_bytes());
     }),
     ("a frame of -7 bytes", |engine| connected(engine, &(-7_i32).to_be_bytes())),
-    ("op code 4711 is no ZooKeeper request", |engine| {
+    ("op code 4711 is not a ZooKeeper request", |engine| {
         connected(engine, &framed(&[1_i32.to_be_bytes(), 4_711_i32.to_be_bytes()]));
     }),
-    ("a frame that is no ZooKeeper request", |engine| {
+    ("a frame is not a ZooKeeper request", |engine| {
         connected(engine, &framed(&[1_i32.to_be_bytes()]));
     }),
-    ("the first frame is no ZooKeeper handshake", |engine| {
+    ("the first frame is not a ZooKeeper handshake", |engine| {
         strange(engine, &framed(&[1_i32.to_be_bytes()]));
     }),
-    ("neither a ZooKeeper handshake nor a known word", |engine| strange(engine, b"kill")),
-    ("the peer closed it in the middle of a frame", |engine| {
+    ("neither a ZooKeeper handshake nor a known four-letter word", |engine| {
+        strange(engine, b"kill")
+    }),
+    ("the peer closed the connection in the middle of a frame", |engine| {
         let mut client = Client::raw(engine);
         client.send_bytes(&[0, 0]);
         client.half_close();
@@ -178,9 +180,8 @@ fn framed(words: &[[u8; 4]]) -> Vec<u8> {
     [&length[..], &words].concat()
 }
 
-/// F7: 36,349 lines in 8 s for frames that were too long, 25,419 for unknown operations. Every reason
-/// for which a client is closed or refused has a line in five seconds at most, and the number of
-/// those that were held back.
+/// F7: 36,349 lines in 8 s for frames that were too long, 25,419 for unknown operations. Every reason for which a
+/// client is disconnected or refused has at most one line in five seconds, with the number of suppressed lines.
 #[tokio::test]
 async fn f7_a_flood_of_any_kind_has_one_line_in_five_seconds() {
     const TIMES: usize = 200;
@@ -194,7 +195,7 @@ async fn f7_a_flood_of_any_kind_has_one_line_in_five_seconds() {
         }
     }
     bystander.ping();
-    // The first of a kind, and then one for every five seconds.
+    // The first one of a kind, and then one for every five seconds.
     let most = 1 + since.elapsed().as_secs() as usize / 5;
     for (line, _) in OFFENCES {
         let lines = log.lines_with(line);
@@ -222,7 +223,7 @@ async fn f7_slow_clients_have_one_line_in_five_seconds() {
     assert!((1..=most).contains(&lines), "{lines} lines");
 }
 
-/// 25,000 guesses of a session's password were not in the log. Seen to fail that way.
+/// Symptom: 25,000 guesses of a session's password were not logged. Seen to fail that way.
 #[tokio::test]
 async fn n45_guesses_of_a_sessions_password_are_logged_and_counted() {
     let (log, _here) = Log::here();
@@ -235,15 +236,15 @@ async fn n45_guesses_of_a_sessions_password_are_logged_and_counted() {
     }
     eventually("all are counted", || number(&engine, "auth_failed_count") == 20);
     assert_eq!(log.lines_with("a wrong password for the session"), 1);
-    assert_eq!(log.lines_with("peer=127.0.0.1:"), 1, "it says who it was");
+    assert_eq!(log.lines_with("peer=127.0.0.1:"), 1, "the line names the peer");
 }
 
-/// Kinds of ends that were added later shared one line in the log: the first of them held the others back
-/// for five seconds. Seen to fail that way.
+/// Symptom: kinds of ends that were added later shared one line in the log: the first of them suppressed the others for
+/// five seconds. Seen to fail that way.
 #[tokio::test]
 async fn e39_kinds_of_ends_that_came_later_have_lines_of_their_own() {
     let (log, _here) = Log::here();
-    // One place of ten is kept for those who come back, and watches may weigh half a megabyte.
+    // One of ten places is reserved for returning clients, and watches may take half a megabyte.
     let builder = Engine::builder().max_connections(10).memory_budget(1 << 20);
     let engine = builder.start().await.unwrap();
 

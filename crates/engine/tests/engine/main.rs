@@ -1,6 +1,6 @@
 //! The engine from outside: raw frames over real sockets.
 
-// Tests make their own files, in directories of their own.
+// Tests create files in directories of their own.
 #![allow(clippy::disallowed_methods)]
 
 mod at_rest;

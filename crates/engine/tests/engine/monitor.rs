@@ -1,4 +1,4 @@
-//! What operators see: four-letter words and metrics.
+//! The interfaces for operators: four-letter words and metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,8 +30,8 @@ fn talkative() -> Builder {
     Engine::builder().four_letter_word("*")
 }
 
-/// Symptom: without clients `cons` was empty, and `gtmk` and `stmk` answered nothing. ZooKeeper lists the
-/// connection that asks, and keeps the mask.
+/// Symptom: without clients `cons` was empty, and `gtmk` and `stmk` answered nothing. ZooKeeper lists the connection of
+/// the word itself, and keeps the mask.
 #[tokio::test]
 async fn k40_cons_lists_whoever_asks_and_the_trace_mask_is_kept() {
     let engine = talkative().start().await.unwrap();
@@ -69,8 +69,8 @@ async fn k40_a_whitelist_is_all_that_is_answered() {
     }
 }
 
-/// S8: anyone could keep a server busy with words that walk through all watches, or read in others
-/// who holds which locks. Without the question for permission in `four_letter::answer` both are open.
+/// S8: every client could keep a server busy with words that list all watches, or read from others who holds which
+/// locks. Without the check in `four_letter::answer` both are possible.
 #[tokio::test]
 async fn s8_only_the_harmless_words_are_answered_by_everybody() {
     let engine = Engine::builder().start().await.unwrap();
@@ -92,8 +92,8 @@ async fn s8_only_the_harmless_words_are_answered_by_everybody() {
     assert!(word(&engine, "wchc").contains("whitelist"));
 }
 
-/// An engine on a Unix socket, whose buffers are small, and a client with watches that take a listing of
-/// far more than these.
+/// An engine on a Unix socket, whose buffers are small, and a client with watches whose listing is much larger than
+/// these buffers.
 async fn with_long_listing(dir: &std::path::Path, builder: Builder) -> (Engine, Client) {
     let engine = builder.unix_socket(dir.join("socket")).start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
@@ -104,7 +104,8 @@ async fn with_long_listing(dir: &std::path::Path, builder: Builder) -> (Engine, 
     (engine, client)
 }
 
-/// What the socket did not take at once of an answer was dropped: of 9 MB, a slow reader got 2.8 MB.
+/// Symptom: the part of an answer that the socket did not accept at once was dropped: of 9 MB, a slow reader got 2.8
+/// MB.
 ///
 /// Seen to fail with one flush.
 #[tokio::test]
@@ -204,9 +205,10 @@ async fn k2_words_name_a_version_that_clients_can_read_and_the_server_itself() {
         let (like, itself) = version.split_once('-').unwrap();
         let numbers: Vec<u32> = like.split('.').map(|number| number.parse().unwrap()).collect();
         assert!(matches!(numbers[..], [3, 9, _]), "{name}: {version}");
-        let (itself, date) = itself.split_once(", built on ").expect("as clients look for it");
+        let (itself, date) =
+            itself.split_once(", built on ").expect("the build date that clients expect");
         assert!(itself.starts_with("lockkeeper-0."), "{name}: {version}");
-        // K41: go-zookeeper and Metricbeat read nothing of an answer without this.
+        // K41: without this, go-zookeeper and Metricbeat read nothing of an answer.
         let form = date.bytes().map(|b| if b.is_ascii_digit() { b'0' } else { b });
         assert_eq!(form.collect::<Vec<_>>(), b"0000-00-00 00:00 UTC", "{name}: {version}");
     }
@@ -254,7 +256,7 @@ pub(crate) fn http(engine: &Engine, request: &str) -> String {
     answer
 }
 
-/// A client that asks for much at once was answered after all of it, and did nothing meanwhile.
+/// A client that requested much at once was answered after all of it, and was idle until then.
 #[tokio::test]
 async fn a_round_of_many_requests_leaves_in_parts() {
     const COUNT: usize = 5_000;

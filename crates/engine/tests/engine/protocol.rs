@@ -1,4 +1,4 @@
-//! Requests, their order, and when they are answered.
+//! Requests, their order, and the time of their answers.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn an_expired_session_leaves_nothing_and_tells_the_watchers() {
     }
 }
 
-/// A silent client expires by itself, and one that pings does not, though no commit gets through.
+/// A silent client's session expires by itself, and that of one that pings does not, although no commit succeeds.
 #[tokio::test]
 async fn sessions_that_ping_survive_a_disk_that_hangs() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +128,7 @@ async fn sessions_that_ping_survive_a_disk_that_hangs() {
     let mut pinging = Client::connect(&engine, timeout);
     engine.pause_commits();
     let mut pings = 0;
-    eventually("the silent session is over", || {
+    eventually("the silent session has expired", || {
         pinging.send(&[Request::Ping]);
         pings += 1;
         engine.sessions() == 1

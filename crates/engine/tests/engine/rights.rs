@@ -1,4 +1,4 @@
-//! Who may do what, beyond what every client may: the owner of a session, the super user, quotas.
+//! Permissions beyond those of every client: the owner of a session, the super user, quotas.
 
 use bytes::Bytes;
 use lockkeeper_engine::{Engine, SessionId};
@@ -8,8 +8,8 @@ use lockkeeper_wire::{
 
 use crate::client::{Client, LONG, Ticket, auth, create_with, exists, get_data, persistent};
 
-/// The password that Apache ZooKeeper gives to a session: the first bytes of Java's `Random`, with
-/// the session's id and a constant as the seed.
+/// The password that Apache ZooKeeper assigns to a session: the first bytes of Java's `Random`, with the session's id
+/// and a constant as the seed.
 fn zookeepers_password(session: SessionId) -> Bytes {
     const MULTIPLIER: u64 = 0x5_DEEC_E66D;
     const MASK: u64 = (1 << 48) - 1;
@@ -21,9 +21,9 @@ fn zookeepers_password(session: SessionId) -> Bytes {
     (0..PASSWORD_LEN / 4).flat_map(|_| next()).collect()
 }
 
-/// S5: the stat of a lock's node names the session that owns it, and the password was computed from
-/// that name: anyone who could read a lock could end its holder's session. Seen to fail with such
-/// passwords from `Server::open_session`, and without the comparison in `Server::resume_session`.
+/// S5: the stat of a lock's node contains the id of the session that owns it, and the password was derived from that
+/// id: every client that could read a lock could end its holder's session. Seen to fail with such passwords from
+/// `Server::open_session`, and without the comparison in `Server::resume_session`.
 #[tokio::test]
 async fn s5_a_session_is_not_opened_by_what_its_nodes_show() {
     let engine = Engine::builder().start().await.unwrap();
@@ -45,13 +45,13 @@ async fn s5_a_session_is_not_opened_by_what_its_nodes_show() {
         assert_eq!(response.timeout_ms, 0, "opened by {:?}", guess.password);
         assert!(refused.rest().is_empty());
     }
-    // Nor is the holder's connection cut by those who tried.
+    // The failed attempts do not close the holder's connection either.
     holder.ping();
     assert!(thief.exists("/lock"));
 }
 
 #[tokio::test]
-async fn the_super_user_reads_what_nobody_may_read() {
+async fn the_super_user_reads_nodes_that_are_closed_to_all() {
     let builder = Engine::builder().super_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
     let engine = builder.start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);
@@ -85,8 +85,8 @@ async fn quotas_hold_where_they_are_enforced() {
     assert_eq!(client.create("/app/b", CreateMode::Persistent), Err(-125));
 }
 
-/// Whoever may create nodes below `/zookeeper/quota` may keep everyone from creating contenders. A list there
-/// keeps strangers out, as `docs/access.md` says.
+/// A client that may create nodes below `/zookeeper/quota` can keep all others from creating contenders. An access
+/// control list there prevents this, as `docs/access.md` describes.
 #[tokio::test]
 async fn a_list_keeps_strangers_from_setting_quotas() {
     let engine = Engine::builder().enforce_quotas().start().await.unwrap();

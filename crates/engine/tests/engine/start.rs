@@ -1,4 +1,4 @@
-//! Starts that are refused, each with a sentence that names the thing and the way out.
+//! Starts that are refused, each with a sentence that names the cause and a remedy.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -89,7 +89,7 @@ async fn the_socket_of_a_live_engine_is_left_alone() {
     let builder = Engine::builder().unix_socket(&socket);
     let engine = builder.clone().start().await.unwrap();
     let sentence = refusal(builder).await;
-    assert!(sentence.contains("address in use"), "{sentence}");
+    assert!(sentence.contains("another engine listens on"), "{sentence}");
     assert!(sentence.contains(&socket.display().to_string()), "{sentence}");
     Client::connect(&engine, LONG);
 }
@@ -104,7 +104,7 @@ async fn the_socket_of_a_dead_engine_is_replaced() {
     Client::connect(&builder.start().await.unwrap(), LONG);
 }
 
-/// Engines that find the same dead socket at the same moment: one wins, the others say so.
+/// Engines that find the same dead socket at the same moment: one starts, and the others report it.
 #[tokio::test]
 async fn a_race_for_a_dead_socket_has_one_winner() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ async fn a_race_for_a_dead_socket_has_one_winner() {
     for start in starts {
         match start.await.unwrap() {
             Ok(engine) => winners.push(engine),
-            Err(e) => assert!(e.to_string().contains("address in use"), "{e}"),
+            Err(e) => assert!(e.to_string().contains("another engine listens on"), "{e}"),
         }
     }
     assert_eq!(winners.len(), 1);
@@ -129,7 +129,7 @@ async fn a_file_that_is_no_socket_is_left_alone() {
     let path = dir.path().join("notes.txt");
     std::fs::write(&path, "precious").unwrap();
     let sentence = refusal(Engine::builder().unix_socket(&path)).await;
-    assert!(sentence.contains("no socket"), "{sentence}");
+    assert!(sentence.contains("not a socket"), "{sentence}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 

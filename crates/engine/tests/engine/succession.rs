@@ -1,5 +1,5 @@
-//! Engines that follow one another at one place: what was granted by one is not granted again by the
-//! next, neither as a number nor while its lease goes on.
+//! Engines that follow one another at one place: the next one does not grant again what the previous one has granted,
+//! neither as a number nor during its lease.
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ impl Place {
         restore(self.path(backup), self.path(to), Existing::Replace, NO_QUIET)
     }
 
-    /// Starts an engine, takes what a lock would take as its token, and ends it.
+    /// Starts an engine, takes a number as a lock would take its token, and ends it.
     async fn token(&self, name: &str) -> i64 {
         let engine = self.start(name).await;
         let token = take_token(&engine);
@@ -73,8 +73,8 @@ fn assert_grow(tokens: &[i64]) {
     assert!(tokens.iter().all(|token| *token < 1 << 53), "{tokens:?}");
 }
 
-/// Symptom: 14 and 18 were given to others after a backup had been restored. A backup that is restored
-/// twice gave the numbers of the first restore again, as "one more than the backup" is the same twice.
+/// Symptom: 14 and 18 were issued again after a backup had been restored. A backup that is restored twice issued the
+/// numbers of the first restore again, because "one more than the backup" is the same twice.
 #[tokio::test]
 async fn tokens_grow_over_restores_of_one_backup() {
     let place = Place::new();
@@ -85,7 +85,7 @@ async fn tokens_grow_over_restores_of_one_backup() {
         assert!(restored.last_zxid.0 > tokens[round], "{restored:?}");
         tokens.push(place.token("data").await);
     }
-    // Nothing is left to compare with but what is beside the directory.
+    // Only the file next to the directory is left to compare with.
     fs::remove_dir_all(place.path("data")).unwrap();
     place.restore("backup", "data").unwrap();
     tokens.push(place.token("data").await);
@@ -94,7 +94,7 @@ async fn tokens_grow_over_restores_of_one_backup() {
     assert!(epochs.is_sorted_by(|a, b| a < b), "{epochs:?}");
 }
 
-/// As on machines that know nothing of one another, whose clocks are right.
+/// As on independent machines whose clocks are right.
 #[tokio::test]
 async fn tokens_grow_over_restores_to_different_places() {
     let place = Place::new();
@@ -125,7 +125,7 @@ async fn a_plain_copy_can_be_restored_and_one_that_is_put_back_by_hand_is_notice
     fs::rename(place.path("older"), place.path("data")).unwrap();
     let engine = place.start("data").await;
     let (_, answer) = Client::resume(&engine, &ticket, TIMEOUT);
-    assert_eq!(answer.timeout_ms, 0, "the sessions of the copy are over");
+    assert_eq!(answer.timeout_ms, 0, "the sessions of the copy have ended");
     tokens.push(take_token(&engine));
     assert_grow(&tokens);
 }
@@ -232,7 +232,7 @@ async fn a_directory_in_use_is_left_alone() {
         )
     };
     assert!(in_use(place.restore("backup", "data")));
-    assert!(in_use(place.restore("data", "other")), "nor is it a backup");
+    assert!(in_use(place.restore("data", "other")), "it cannot be used as a backup either");
     take_token(&engine);
     engine.stop().await.unwrap();
 
@@ -242,7 +242,7 @@ async fn a_directory_in_use_is_left_alone() {
     place.restore("backup", "data").unwrap();
 }
 
-/// Why most restores are made.
+/// The reason for most restores.
 #[tokio::test]
 async fn a_damaged_directory_can_be_replaced() {
     let place = Place::new();
@@ -256,7 +256,7 @@ async fn a_damaged_directory_can_be_replaced() {
 
 // ----- quiet time -----------------------------------------------------------------------------
 
-/// Whether a session can begin; its handshake is answered or the connection closed.
+/// Whether a session can begin: its handshake is answered, or the connection is closed.
 fn begins(engine: &Engine) -> bool {
     Client::raw(engine).handshake(TIMEOUT).is_ok()
 }
@@ -268,7 +268,7 @@ fn time_to_begin(engine: &Engine) -> Duration {
     start.elapsed()
 }
 
-/// A holder may believe in its lease for a session timeout after its server has gone.
+/// A holder may rely on its lease for a session timeout after its server has gone.
 #[tokio::test]
 async fn after_a_restore_no_session_begins_while_leases_may_go_on() {
     let place = Place::new();
@@ -278,7 +278,7 @@ async fn after_a_restore_no_session_begins_while_leases_may_go_on() {
     let engine = builder.clone().start().await.unwrap();
     assert!(!begins(&engine));
     let (_, answer) = Client::resume(&engine, &ticket, TIMEOUT);
-    assert_eq!(answer.timeout_ms, 0, "who held is told at once");
+    assert_eq!(answer.timeout_ms, 0, "the old session has ended at once");
     let mntr = word(&engine, "mntr");
     let left = mntr.lines().find_map(|line| line.strip_prefix("zk_quiet_time\t")).unwrap();
     assert!((20_000..=40_000).contains(&left.parse().unwrap()), "{left}");
@@ -286,7 +286,7 @@ async fn after_a_restore_no_session_begins_while_leases_may_go_on() {
     engine.skip_time(Duration::from_secs(39)).await;
     let engine = restarted(engine, &builder).await;
     engine.skip_time(Duration::from_secs(39)).await;
-    assert!(!begins(&engine), "it began anew with the restart");
+    assert!(!begins(&engine), "the restart began a new quiet time");
     engine.skip_time(Duration::from_secs(1)).await;
     assert!(begins(&engine));
 }
@@ -324,7 +324,7 @@ async fn an_operator_who_knows_better_skips_the_quiet_time() {
     assert!(begins(&engine));
     engine.stop().await.unwrap();
     place.restore("backup", "data").unwrap();
-    assert!(begins(&builder.start().await.unwrap()), "the restore was told");
+    assert!(begins(&builder.start().await.unwrap()), "the restore was given a quiet time of zero");
 }
 
 // ----- in memory ------------------------------------------------------------------------------
@@ -334,13 +334,13 @@ fn in_memory(place: &Place, name: &str) -> Builder {
     builder.min_session_timeout(SHORT).max_session_timeout(TIMEOUT)
 }
 
-/// Symptom: an engine in memory that restarted gave 18 and then 6.
+/// Symptom: an engine in memory that restarted issued 18 and then 6.
 #[tokio::test]
 async fn tokens_grow_over_restarts_in_memory() {
     let place = Place::new();
     let mut tokens = Vec::new();
     for _ in 0..3 {
-        // Nobody tells it where others were: it goes by the clock.
+        // It does not know of earlier engines, so it uses the clock.
         let engine = Engine::builder().start().await.unwrap();
         tokens.push(take_token(&engine));
         engine.stop().await.unwrap();
@@ -354,7 +354,7 @@ async fn tokens_grow_over_restarts_in_memory() {
     assert_grow(&tokens);
 }
 
-/// The clock is no help if it was set back, or if what was there before was ahead of it.
+/// The clock does not help if it was set back, or if the earlier state was ahead of it.
 #[tokio::test]
 async fn an_engine_in_memory_begins_above_what_was_at_its_place() {
     let place = Place::new();
@@ -367,7 +367,7 @@ async fn an_engine_in_memory_begins_above_what_was_at_its_place() {
     assert!(token > ahead && token < ahead + 10, "{token}");
     engine.stop().await.unwrap();
 
-    // And one that keeps its data follows one that did not.
+    // An engine that keeps its data follows one that did not.
     let engine = in_memory(&place, "data").quiet_time(Duration::ZERO).start().await.unwrap();
     let mut tokens = vec![take_token(&engine)];
     engine.stop().await.unwrap();
@@ -375,31 +375,31 @@ async fn an_engine_in_memory_begins_above_what_was_at_its_place() {
     assert_grow(&tokens);
 }
 
-/// What a crash leaves is in `tests/command`.
+/// The state after a crash is tested in `tests/command`.
 #[tokio::test]
 async fn in_memory_sessions_that_were_left_are_waited_for_and_no_others() {
     let place = Place::new();
     let builder = in_memory(&place, "memory");
     let engine = builder.clone().start().await.unwrap();
-    assert!(begins(&engine), "nobody was here before");
+    assert!(begins(&engine), "no engine ran here before");
     engine.stop().await.unwrap();
 
     let engine = builder.clone().start().await.unwrap();
     assert!(!begins(&engine));
     let error = builder.clone().start().await.unwrap_err();
     assert!(matches!(error, StartError::Storage(StorageError::InUse { .. })), "{error}");
-    // An end within the quiet time takes nothing of it away.
+    // An end within the quiet time does not shorten it.
     let engine = restarted(engine, &builder).await;
     assert!(!begins(&engine));
     engine.skip_time(Duration::from_secs(30)).await;
     assert!(begins(&engine));
     engine.skip_time(Duration::from_secs(60)).await;
-    eventually("all sessions are over", || engine.sessions() == 0);
+    eventually("all sessions have ended", || engine.sessions() == 0);
     engine.stop().await.unwrap();
 }
 
 #[tokio::test]
-async fn in_memory_nothing_is_waited_for_if_nobody_was_left() {
+async fn in_memory_there_is_no_quiet_time_after_the_last_session() {
     let place = Place::new();
     let builder = in_memory(&place, "memory");
     let engine = builder.clone().start().await.unwrap();

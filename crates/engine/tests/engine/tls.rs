@@ -47,7 +47,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// How a client trusts this root, and whom it says it is.
+    /// A client configuration that trusts this root, with this identity.
     pub(crate) fn client(&self, identity: Option<&Identity>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
@@ -71,7 +71,7 @@ impl Identity {
     }
 }
 
-/// What an engine with a certificate of this root has, and what it asks of clients.
+/// The settings of an engine with a certificate of this root, and what it requires of clients.
 fn tls(authority: &Authority, clients: Option<ClientCertificates>) -> Tls {
     let (certificate, key) = authority.issue("engine").pem();
     let (certificate, key, roots) = (certificate.as_bytes(), key.as_bytes(), authority.pem());
@@ -134,7 +134,7 @@ pub(crate) fn dial_to(address: SocketAddr, config: ClientConfig) -> Client {
 }
 
 async fn start(authority: &Authority, clients: Option<ClientCertificates>) -> Engine {
-    // No other machine reads what is encrypted, so this needs no permission.
+    // Encrypted traffic is unreadable to other machines, so this needs no permission.
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let builder = Engine::builder().listen_tls(everywhere, tls(authority, clients));
     builder.start().await.unwrap()
@@ -151,7 +151,7 @@ async fn a_client_is_served_over_tls() {
     let mut other = connect(&engine, authority.client(None));
     assert!(other.exists("/lock"));
     client.call(Request::CloseSession).unwrap();
-    assert!(client.rest().is_empty(), "the end is told in TLS, or this would fail");
+    assert!(client.rest().is_empty(), "the end is announced in TLS, or this would fail");
     assert!(!other.exists("/lock"));
     let mut terminal = dial(&engine, authority.client(None));
     terminal.send_bytes(b"ruok");
@@ -160,7 +160,7 @@ async fn a_client_is_served_over_tls() {
     assert!(other.reply().is_err());
 }
 
-/// Replies far larger than what TLS or the socket takes at once.
+/// Replies far larger than what TLS or the socket accepts at once.
 #[tokio::test]
 async fn large_replies_arrive_whole_although_read_late() {
     const COUNT: usize = 40;
@@ -176,7 +176,7 @@ async fn large_replies_arrive_whole_although_read_late() {
 }
 
 #[tokio::test]
-async fn what_is_no_tls_and_whoever_distrusts_the_engine_are_closed_and_hurt_nobody() {
+async fn failed_handshakes_are_closed_and_do_not_affect_others() {
     let authority = Authority::new();
     let engine = start(&authority, None).await;
     let mut bystander = connect(&engine, authority.client(None));
@@ -211,7 +211,7 @@ async fn a_certificate_opens_what_its_owner_may_read() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_nobody_enters_where_one_is_required() {
+async fn clients_without_a_required_certificate_are_refused() {
     let authority = Authority::new();
     let engine = start(&authority, Some(ClientCertificates::Required)).await;
     let mut welcome = connect(&engine, authority.client(Some(&authority.issue("alice"))));
@@ -266,24 +266,24 @@ async fn u10_new_certificates_are_for_new_connections() {
     assert!(after.exists("/a"));
 }
 
-/// A device has no end, and took all memory.
+/// Symptom: a device never ends, and used all memory.
 #[test]
-fn what_has_no_end_is_no_pem_file() {
+fn a_device_is_not_read_as_a_pem_file() {
     let refused = |path: &std::path::Path, why: &str| {
         let error = lockkeeper_engine::read_pem(path).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     };
-    refused("/dev/zero".as_ref(), "no regular file");
-    refused("/".as_ref(), "no regular file");
+    refused("/dev/zero".as_ref(), "not a regular file");
+    refused("/".as_ref(), "not a regular file");
     let long = tempfile::NamedTempFile::new().unwrap();
     long.as_file().set_len((16 << 20) + 1).unwrap();
     refused(long.path(), "longer than 16777216 bytes");
 }
 
-/// F15: a client that spoke TLS at a port without it was closed without a word, as by an engine that is
-/// just starting, so it tried again until its patience was over.
+/// F15: a client that spoke TLS at a port without it was disconnected without a reply, as by an engine that is
+/// starting, so it tried again until its timeout.
 #[tokio::test]
-async fn f15_tls_at_a_plain_port_is_told_at_once() {
+async fn f15_tls_at_a_plain_port_is_reported_at_once() {
     let (log, _here) = Log::here();
     let engine = Engine::builder().start().await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
@@ -293,10 +293,10 @@ async fn f15_tls_at_a_plain_port_is_told_at_once() {
     let error = connection.complete_io(&mut stream).unwrap_err();
     let error = error.get_ref().and_then(|inner| inner.downcast_ref());
     assert!(matches!(error, Some(TlsFault::InvalidMessage(_))), "{error:?}");
-    assert_eq!(log.lines_with("a client wants TLS, which is not spoken at this address"), 1);
+    assert_eq!(log.lines_with("a client uses TLS, which this address does not support"), 1);
 }
 
-/// The other way round.
+/// The opposite case.
 #[tokio::test]
 async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
     let (log, _here) = Log::here();
@@ -305,12 +305,12 @@ async fn a_client_without_tls_at_a_port_with_it_is_in_the_log() {
     let mut plain = Client::raw_to(&format!("127.0.0.1:{}", engine.tls_addrs()[0].port()));
     plain.send_handshake(LONG);
     plain.rest();
-    let line = "the client does not speak TLS, as this port does";
+    let line = "the client does not speak TLS, which this port requires";
     eventually("it is said", || log.lines_with(line) == 1);
 }
 
-/// What the library holds for each connection was on no budget. Before the handshake is done, that is what the
-/// client has sent and a little more.
+/// Symptom: the memory that the library holds for each connection was not charged to a budget. Before the handshake is
+/// complete, it is what the client has sent and a little more.
 #[tokio::test]
 async fn what_tls_may_hold_is_counted() {
     let authority = Authority::new();
@@ -321,7 +321,7 @@ async fn what_tls_may_hold_is_counted() {
     let client = connect(&engine, authority.client(None));
     let one = counted();
     assert!(one > 32 * 1024, "{one}");
-    // One says nothing, and so takes nothing; another has begun.
+    // One sends nothing, and so is charged nothing; another has begun.
     let silent = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
     let mut begun = TcpStream::connect(engine.tls_addrs()[0]).unwrap();
     begun.write_all(&[0x16]).unwrap();
@@ -330,5 +330,5 @@ async fn what_tls_may_hold_is_counted() {
     eventually("each byte is", || counted() > one && counted() % 1024 == 5);
     assert!(counted() < one + one / 4, "{}", counted());
     drop((client, silent, begun));
-    eventually("both are gone", || counted() == 0);
+    eventually("both are disconnected", || counted() == 0);
 }

@@ -1,4 +1,4 @@
-//! Looking after a data directory: checking it, copying it, and a disk that is full.
+//! Maintenance of a data directory: checking it, copying it, and a full disk.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -33,7 +33,7 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn a_check_tells_what_is_there_and_changes_nothing() {
+async fn a_check_reports_the_contents_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let engine = start(&data).await;
@@ -58,8 +58,8 @@ async fn a_check_tells_what_is_there_and_changes_nothing() {
     assert!(!dir.path().join("missing").exists());
 }
 
-/// Symptom: `check` and `backup` of a wrong directory, such as `/etc`, left a file `LOCK` there, and
-/// the check said that it was in order.
+/// Symptom: `check` and `backup` of a wrong directory, such as `/etc`, left a file `LOCK` there, and the check reported
+/// that it was in order.
 #[test]
 fn a_directory_without_data_is_no_data_directory() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn a_directory_without_data_is_no_data_directory() {
     assert!(files(&empty).is_empty());
 }
 
-/// Symptom: a check made `LOCK` in a backup, and failed where it could not.
+/// Symptom: a check created `LOCK` in a backup, and failed where it could not.
 #[tokio::test]
 async fn what_is_only_read_need_not_be_writable() {
     let dir = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ async fn what_is_only_read_need_not_be_writable() {
     assert!((files(&data), files(&copy)) == before);
 }
 
-/// Symptom: a backup was made within its own original, and with all directories that it lacked.
+/// Symptom: a backup was created inside its own original, together with missing parent directories.
 #[tokio::test]
 async fn a_backup_has_a_parent_that_is_not_its_original() {
     let dir = tempfile::tempdir().unwrap();
@@ -106,9 +106,9 @@ async fn a_backup_has_a_parent_that_is_not_its_original() {
     let engine = start(&data).await;
     std::os::unix::fs::symlink(&data, dir.path().join("link")).unwrap();
     let refused = [
-        ("no/parent", "does not exist: make it first"),
-        ("data/copy", "is within"),
-        ("link/copy", "is within"),
+        ("no/parent", "does not exist: create it first"),
+        ("data/copy", "is inside"),
+        ("link/copy", "is inside"),
         ("data", "exists already"),
         ("a\nb", "line break"),
     ];
@@ -131,21 +131,21 @@ async fn a_backup_has_a_parent_that_is_not_its_original() {
     assert_eq!(check(dir.path().join("copy")).unwrap().nodes, 4);
 }
 
-/// Symptom: a relative path was taken as one of the engine's working directory.
+/// Symptom: a relative path was interpreted in the engine's working directory.
 #[tokio::test]
-async fn what_asks_the_control_socket_for_nonsense_is_told() {
+async fn invalid_requests_to_the_control_socket_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let engine = start(dir.path()).await;
     let long = format!("/{}\n", "x".repeat(10_000));
     for question in ["copy\n", "\n", "../copy\n", "/no/end", &long] {
         let mut stream = UnixStream::connect(dir.path().join("CONTROL")).unwrap();
-        // The engine does not read on after what is too long.
+        // The engine stops reading a request that is too long.
         let _ = stream.write_all(question.as_bytes());
         stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).unwrap();
-        assert_eq!(answer, "error ask with a line that is an absolute path\n", "{question}");
+        assert_eq!(answer, "error send a line with an absolute path\n", "{question}");
     }
     assert!(!std::path::Path::new("copy").exists());
     engine.stop().await.unwrap();
@@ -172,8 +172,8 @@ async fn a_check_refuses_what_an_engine_refuses_and_says_which_file() {
     assert!(Engine::builder().data_dir(dir.path()).start().await.is_err());
 }
 
-/// Pairs of nodes are written as a whole all the time; no copy has half of one, and none misses
-/// what was acknowledged before it was asked for.
+/// Pairs of nodes are written in transactions all the time; no copy has half of one, and none lacks a write that was
+/// acknowledged before the backup was requested.
 #[tokio::test]
 async fn a_backup_of_a_busy_engine_is_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ async fn a_backup_of_a_busy_engine_is_whole() {
     assert!(!dir.path().join("copy0.partial").exists());
 }
 
-/// As from another process: all that the two share is the directory.
+/// As from another process: the two share only the directory.
 #[tokio::test]
 async fn anyone_who_may_use_the_directory_can_ask_for_a_backup() {
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ async fn anyone_who_may_use_the_directory_can_ask_for_a_backup() {
     for copy in ["running", "stopped"] {
         let copy = dir.path().join(copy);
         assert_eq!(check(&copy).unwrap().ephemerals, 1);
-        // Symptom: an engine on a backup gave the tokens again that its original had given since.
+        // Symptom: an engine on a backup issued tokens again that its original had issued since.
         let error = Engine::builder().data_dir(&copy).start().await.unwrap_err();
         assert!(matches!(error, StartError::Storage(StorageError::Backup { .. })), "{error}");
     }
@@ -258,7 +258,7 @@ async fn what_is_in_memory_only_has_no_backup() {
     assert!(matches!(error, BackupError::Storage(_)), "{error}");
 }
 
-/// A file system of a few megabytes, unmounted at the end. Only root can make one.
+/// A file system of a few megabytes, unmounted on drop. Only root can create one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -274,7 +274,7 @@ impl SmallDisk {
         }
     }
 
-    /// Makes it one that cannot be written.
+    /// Makes it read-only.
     fn protect(&self) {
         let mut mount = Command::new("mount");
         assert!(mount.args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap().success());
@@ -287,9 +287,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Symptom: a disk that filled up ended the engine, and with it everybody's locks. Now it stops growing
-/// before, and what needs next to nothing goes on, until there is room again. Seen to fail without
-/// the reserve.
+/// Symptom: a disk that filled up ended the engine, and with it all locks. Now growth stops earlier, and operations
+/// that need almost no space continue, until there is space again. Seen to fail without the reserve.
 #[tokio::test]
 async fn a_disk_that_is_nearly_full_stops_growth_alone() {
     let Some(disk) = SmallDisk::mount(64) else {
@@ -301,8 +300,8 @@ async fn a_disk_that_is_nearly_full_stops_growth_alone() {
     let mut client = Client::connect(&engine, LONG);
     client.create("/locks", CreateMode::Persistent).unwrap();
     let lock = client.create("/locks/a-", CreateMode::EphemeralSequential).unwrap();
-    // Room for a while of writes, but not for all. What is acknowledged may still be on its way from
-    // the log into the database, and must leave half of the reserve.
+    // Space for a while of writes, but not for all. Acknowledged data may still be on its way from the log into the
+    // database, and must leave half of the reserve.
     let ballast = disk.0.path().join("ballast");
     std::fs::write(&ballast, vec![0; 28 * MB as usize]).unwrap();
     let value = Bytes::from(vec![7; 100_000]);
@@ -324,15 +323,15 @@ async fn a_disk_that_is_nearly_full_stops_growth_alone() {
     other.call(Request::CloseSession).unwrap();
 
     std::fs::remove_file(ballast).unwrap();
-    eventually("growth goes on by itself", || client.call(large(0)).is_ok());
+    eventually("growth resumes by itself", || client.call(large(0)).is_ok());
     engine.stop().await.unwrap();
 }
 
 const MB: u64 = 1024 * 1024;
 
-/// Symptom: on a small file system the logs and the database had all the room in the end. What was deleted
-/// made none, as no file gets shorter, so nothing was created ever again; or the deletes themselves found
-/// none, and the engine ended. Seen to fail without the logs' shorter length and without `spare`.
+/// Symptom: on a small file system the logs and the database used all space in the end. Deletes freed none, because
+/// files do not shrink, so nothing could be created any more; or the deletes themselves found no space, and the engine
+/// ended. Seen to fail without the logs' shorter length and without `spare`.
 #[tokio::test]
 async fn a_small_file_system_that_was_full_has_room_again_after_deletes() {
     for megabytes in [64, 128] {
@@ -351,7 +350,7 @@ async fn a_small_file_system_that_was_full_has_room_again_after_deletes() {
             for n in 0..made {
                 client.call(delete(&format!("/n{n}"))).unwrap();
             }
-            eventually("what is deleted makes room", || client.call(new(made)).is_ok());
+            eventually("deletes free space", || client.call(new(made)).is_ok());
             client.call(delete(&format!("/n{made}"))).unwrap();
         }
         engine.stop().await.unwrap();
@@ -366,7 +365,7 @@ async fn a_full_disk_stops_the_engine_and_after_making_room_all_that_was_acknowl
     };
     let data = disk.0.path().join("data");
     let ballast = disk.0.path().join("ballast");
-    // The next start needs room for the way from the log into the database.
+    // The next start needs space to write the log into the database.
     std::fs::write(&ballast, vec![0; 24 * 1024 * 1024]).unwrap();
     let engine = Engine::builder().data_dir(&data).disk_reserve(0).start().await.unwrap();
     let mut client = Client::connect(&engine, LONG);

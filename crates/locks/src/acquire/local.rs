@@ -1,13 +1,13 @@
 //! The queue within one process.
 //!
-//! All tasks that want one lock wait in a local queue, first come first served, and only the first of
-//! them has a contender in the queue on the server. That saves nodes, watches and long listings. A
+//! All tasks of a process that want the same lock wait in a local queue, in order of arrival. Only the first of
+//! them has a contender in the queue on the server. This saves nodes, watches and long listings. A
 //! holder can also leave its node to the next task, without a round trip:
 //!
 //! *cohort*: a holder hands the node to the next task of this process, for a bounded number of
 //! times and a bounded time (after D. Dice, V. Marathe, N. Shavit, "Lock cohorting", PPoPP 2012).
-//! *linger*: a holder leaves the node where it is for a moment, watched, so that anyone else who
-//! enters the queue gets the lock at once.
+//! *linger*: a holder leaves its node in place for a while and watches the queue. The node is deleted as soon as
+//!   another contender enters.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
@@ -19,10 +19,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::contender::order::{QueueTail, WaitQueue};
 use crate::guard::Guard;
 use crate::guard::owned_node::{OwnedNode, Releasing};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
-/// The shortest pause between two looks at whether a lingering node that is held has become idle.
-const LEAST_LOOK: Duration = Duration::from_millis(10);
+/// The shortest interval between two checks of whether a lingering node has become idle.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How a node may serve more than one holder of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,28 +33,28 @@ pub(crate) struct Sharing {
     pub(crate) cohort: Option<(u32, Duration)>,
 }
 
-/// A node that is kept for the next holder of this process.
+/// A node kept for the next holder in this process.
 #[derive(Debug)]
 struct KeptNode {
     guard: Guard,
     node_use: NodeUse,
 }
 
-/// What is known about a node that serves several holders.
+/// The state of a node that serves several holders.
 #[derive(Clone, Debug)]
 struct NodeUse {
-    /// When it began, where a cohort's time is bounded.
+    /// When the first of them was granted the lock, if the time of the cohort is bounded.
     since: Option<Instant>,
     holders: u32,
-    /// Once the node has lingered: what its keeper has found out.
+    /// What its keeper knows, once the node has lingered.
     lingering: Option<Arc<Lingering>>,
 }
 
 #[derive(Debug)]
 struct Lingering {
-    /// Set once, by the keeper: the node must be given up as soon as nobody holds it.
+    /// Set by the keeper: the node must be released as soon as it is idle.
     given_up: AtomicBool,
-    /// Since when nobody holds it; `None` while somebody does.
+    /// When the node became idle; `None` while it is held.
     idle_since: StdMutex<Option<Instant>>,
 }
 
@@ -65,18 +65,18 @@ pub(crate) struct LocalQueue {
     slot: HandoverSlot<KeptNode>,
 }
 
-/// Where tasks wait, one after the other, for a node that the one before may have left.
+/// The slot that hands a node from one task to the next.
 #[derive(Debug)]
 struct HandoverSlot<S> {
     handover: Arc<Mutex<Handover<S>>>,
     waiting: AtomicUsize,
 }
 
-/// What the one before left.
+/// What the previous holder left for the next task.
 #[derive(Debug)]
 struct Handover<S> {
     cached: Option<S>,
-    /// What the last holder knew of the queue on the server, if its node was not left in the slot.
+    /// What the last holder knew about the queue on the server, if it did not leave its node.
     tail: Option<QueueTail>,
 }
 
@@ -87,14 +87,14 @@ pub(crate) struct LocalTurn {
     handover: OwnedMutexGuard<Handover<KeptNode>>,
 }
 
-/// A held lock, and the turn that goes with it.
+/// A held lock, and its turn in the local queue.
 #[derive(Debug)]
 pub(crate) struct LocalHold {
-    /// Both are there until it is given back.
+    /// Both are `Some` until the lock is released.
     guard: Option<Guard>,
     turn: Option<LocalTurn>,
     node_use: NodeUse,
-    /// What it knows of the queue on the server.
+    /// What it knows about the queue on the server.
     tail: Option<QueueTail>,
 }
 
@@ -105,10 +105,9 @@ impl LocalQueue {
 
     /// Waits for the first place.
     pub(crate) async fn turn(self: &Arc<Self>) -> LocalTurn {
-        // A turn is free only if no task waits for one, so this overtakes nobody. With `linger` or
-        // `cohort`, a task that acquires and releases in a loop may never wait for anything. There
-        // the turn is always waited for below, where the runtime makes the task yield from time to
-        // time.
+        // A turn is free only if no task waits for one, so this overtakes no task. With `linger` or
+        // `cohort`, a task that acquires and releases in a loop may never wait. Such a task always waits for
+        // its turn below, where the runtime makes it yield from time to time.
         if self.sharing == Sharing::default()
             && let Some(turn) = self.try_turn()
         {
@@ -120,16 +119,16 @@ impl LocalQueue {
         LocalTurn { queue: Arc::clone(self), handover }
     }
 
-    /// Takes the first place if nobody has it.
+    /// Takes the first place if it is free.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<LocalTurn> {
         let handover = Arc::clone(&self.slot.handover).try_lock_owned().ok()?;
         Some(LocalTurn { queue: Arc::clone(self), handover })
     }
 }
 
-/// Something that can be left in a slot.
+/// An item that can be left in a slot.
 trait SlotItem {
-    /// Whether a keeper removes it when it is no longer needed.
+    /// Whether a keeper removes the item when it is no longer needed.
     fn is_kept(&self) -> bool;
 }
 
@@ -147,11 +146,11 @@ impl<S> Default for HandoverSlot<S> {
 }
 
 impl<S: SlotItem> HandoverSlot<S> {
-    /// Drops a node that was left although no task waits for it.
+    /// Drops a node that was left for a task that no longer waits.
     ///
-    /// A holder calls this after it has left its node, and a task after it has stopped waiting. The
-    /// later of the two calls sees both. If it finds the slot locked by the other call, it can return,
-    /// because that call looks again after it has unlocked the slot.
+    /// A holder calls this after it has left its node, and a task calls it after it has stopped waiting. The
+    /// later of the two calls sees both changes. A call that finds the slot locked can return,
+    /// because the other call checks again after it has unlocked the slot.
     fn settle(&self) {
         while let Ok(mut handover) = self.handover.try_lock() {
             if self.waiting.load(Ordering::SeqCst) == 0 {
@@ -166,7 +165,7 @@ impl<S: SlotItem> HandoverSlot<S> {
     }
 }
 
-/// Counts one task that waits for its turn, until it has it or has given up.
+/// Counts a task as waiting until it gets its turn or gives up.
 struct CountedWait<'a, S: SlotItem>(&'a HandoverSlot<S>);
 
 impl<'a, S: SlotItem> CountedWait<'a, S> {
@@ -184,12 +183,12 @@ impl<S: SlotItem> Drop for CountedWait<'_, S> {
 }
 
 impl LocalTurn {
-    /// The lock, if the holder before left its node and the node is still good.
+    /// Returns the lock if the previous holder left its node and the node is still valid.
     pub(crate) fn take_cached(mut self) -> Result<LocalHold, Self> {
         let Some(cached) = self.handover.cached.take() else { return Err(self) };
-        // As much as every holder has left on servers that are well: its heartbeats go on.
+        // On healthy servers every holder has at least this much of its lease left, as heartbeats renew it.
         let enough = cached.guard.client().timing().always_left();
-        if cached.guard.state() != State::Held || cached.guard.remaining() < enough {
+        if cached.guard.state() != HolderState::Held || cached.guard.remaining() < enough {
             return Err(self);
         }
 
@@ -206,13 +205,13 @@ impl LocalTurn {
         })
     }
 
-    /// What the last holder of this process knew of the queue on the server. It is of use only right
-    /// after it has given its node back, so it is kept no longer.
+    /// Takes what the last holder in this process knew about the queue on the server. It is useful only right
+    /// after that holder has released its node, so it is not kept longer.
     pub(crate) fn take_tail(&mut self) -> Option<QueueTail> {
         self.handover.tail.take()
     }
 
-    /// The lock, by a node of its own, at the front of this queue.
+    /// Returns the lock as held by a node of its own, at the front of this queue.
     pub(crate) fn hold(self, guard: Guard, queue: &WaitQueue) -> LocalHold {
         let since = self.queue.sharing.cohort.map(|_| guard.client().now());
         let node_use = NodeUse { since, holders: 1, lingering: None };
@@ -225,17 +224,17 @@ impl LocalTurn {
     }
 }
 
-/// What gives a hold back whose guard is shared. Dropping it does so too.
+/// Releases a lock whose guard is shared. Dropping it also releases the lock.
 #[derive(Debug)]
 pub(crate) struct SharedHold {
-    // Dropped first: the next one's node comes after this one's deletion.
+    // Dropped first: the next holder's node must be created after this one is deleted.
     owned: OwnedNode,
     turn: LocalTurn,
     tail: Option<QueueTail>,
 }
 
 impl SharedHold {
-    /// Deletes the node and passes the turn on. The guard [has ended](Guard::end).
+    /// Deletes the node and passes the turn on. The guard [has ended](Guard::end) before.
     pub(crate) fn give_back(mut self) -> Option<Reply<()>> {
         self.turn.handover.tail = self.tail.take();
         self.owned.begin_deletion()
@@ -243,7 +242,7 @@ impl SharedHold {
 }
 
 impl LocalHold {
-    /// Leaves the guard to those who share it, and returns what gives the hold back.
+    /// Leaves the guard to its sharers, and returns the value that releases the lock.
     pub(crate) fn share(&mut self) -> Option<SharedHold> {
         let turn = self.turn.take()?;
         let owned = self.guard.as_mut()?.take_duty();
@@ -254,13 +253,13 @@ impl LocalHold {
         self.guard.as_ref().expect("given back only by value or at the end")
     }
 
-    /// Leaves the node to the next holder of this process, or gives it back. What is returned is
-    /// the release that may be waited for.
+    /// Leaves the node to the next holder in this process, or releases it. The caller may wait for the
+    /// returned release.
     pub(crate) fn give_back(&mut self) -> Option<Releasing> {
         let (mut guard, mut turn) = (self.guard.take()?, self.turn.take()?);
         let Some(node_use) = self.use_to_leave(&guard, &turn.queue) else {
             turn.handover.tail = self.tail.take();
-            // Before the turn is passed on: the next one's node comes after this one's deletion.
+            // Before the turn is passed on: the next holder's node must be created after this one is deleted.
             return Some(guard.begin_release());
         };
         guard.hand_on();
@@ -271,9 +270,9 @@ impl LocalHold {
         None
     }
 
-    /// On what terms the node may be left for others of this process, if it may.
+    /// The state to leave the node with, if it may be left to another holder in this process.
     fn use_to_leave(&self, guard: &Guard, queue: &Arc<LocalQueue>) -> Option<NodeUse> {
-        if queue.sharing == Sharing::default() || guard.state() != State::Held {
+        if queue.sharing == Sharing::default() || guard.state() != HolderState::Held {
             return None;
         }
         if let Some(lingering) = &self.node_use.lingering {
@@ -281,17 +280,17 @@ impl LocalHold {
             let given_up = lingering.given_up.load(Ordering::SeqCst);
             return (!given_up).then(|| self.node_use.clone());
         }
-        // A node that lingered here would go to the next of those who wait, beyond the bound.
+        // A node that lingers would go to the next waiting task, beyond the bound of the cohort.
         if let Some(bounds) = queue.sharing.cohort
             && queue.slot.waiting.load(Ordering::SeqCst) > 0
         {
-            return self.cohort_goes_on(guard, bounds).then(|| self.node_use.clone());
+            return self.cohort_continues(guard, bounds).then(|| self.node_use.clone());
         }
         let lingering = keep(guard, queue)?;
         Some(NodeUse { lingering: Some(lingering), ..self.node_use.clone() })
     }
 
-    fn cohort_goes_on(&self, guard: &Guard, (holders, time): (u32, Duration)) -> bool {
+    fn cohort_continues(&self, guard: &Guard, (holders, time): (u32, Duration)) -> bool {
         self.node_use.holders < holders
             && self.node_use.since.is_some_and(|since| guard.client().now().since(since) < time)
     }
@@ -303,7 +302,7 @@ impl Drop for LocalHold {
     }
 }
 
-/// Sets a keeper over a node that is about to lie idle; `None` if it is not to linger.
+/// Starts the keeper of a node that is about to become idle; `None` if the node does not linger.
 fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
     let period = queue.sharing.linger.filter(|period| !period.is_zero())?;
     let lingering = Arc::new(Lingering::new(guard.client().now()));
@@ -315,13 +314,13 @@ fn keep(guard: &Guard, queue: &Arc<LocalQueue>) -> Option<Arc<Lingering>> {
         lingering: Arc::clone(&lingering),
         period,
     };
-    // The present runtime, if there is one, may end before the node is given up.
+    // The current runtime, if any, may end before the node is released.
     guard.client().tokio_runtime().spawn(keeper.run());
     Some(lingering)
 }
 
 impl Lingering {
-    /// Nobody holds it from now on.
+    /// The node is idle from now on.
     fn new(now: Instant) -> Self {
         Self { given_up: AtomicBool::new(false), idle_since: StdMutex::new(Some(now)) }
     }
@@ -330,15 +329,15 @@ impl Lingering {
         *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Returns when the node has lain idle for a whole period.
+    /// Returns when the node has been idle for a whole period.
     async fn unused(&self, period: Duration, now: impl Fn() -> Instant) {
         loop {
             let idle_since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
             let now = now();
-            // While it is held, its period has not begun.
+            // The period does not start while the node is held.
             let left = match idle_since {
                 Some(idle_since) => (idle_since + period).since(now),
-                None => period.max(LEAST_LOOK),
+                None => period.max(MIN_CHECK_INTERVAL),
             };
             if left.is_zero() {
                 return;
@@ -348,7 +347,7 @@ impl Lingering {
     }
 }
 
-/// Watches over a lingering node.
+/// The task that watches a lingering node.
 struct LingerKeeper {
     client: Client,
     path: ZnodePath,
@@ -359,7 +358,7 @@ struct LingerKeeper {
 }
 
 impl LingerKeeper {
-    /// Gives the node up when another contender enters the queue, or the node has been idle for the
+    /// Releases the node when another contender enters the queue, or when the node has been idle for a
     /// whole period.
     async fn run(self) {
         tokio::select! {
@@ -369,7 +368,7 @@ impl LingerKeeper {
         }
         self.lingering.given_up.store(true, Ordering::SeqCst);
         let Some(queue) = self.queue.upgrade() else { return };
-        // A holder who looked before the mark was set has left the node again by the time that
+        // A holder that checked before the mark was set has left the node again by the time
         // this turn comes.
         queue.slot.handover.lock().await.cached.take_if(|cached| self.is_mine(cached));
     }
@@ -378,7 +377,7 @@ impl LingerKeeper {
         cached.node_use.lingering.as_ref().is_some_and(|l| Arc::ptr_eq(l, &self.lingering))
     }
 
-    /// Returns when there is another contender in the queue, or the node may be gone.
+    /// Returns when another contender is in the queue, or the node may be gone.
     async fn contended(&self) {
         loop {
             let own = self.client.data_watched(&self.node);
@@ -393,7 +392,7 @@ impl LingerKeeper {
     }
 }
 
-/// Waits for an event of either; `None` if a watch was lost with its session.
+/// Waits for an event of either watch; `None` if a watch was lost with its session.
 async fn either(a: &mut Watcher, b: &mut Watcher) -> Option<()> {
     tokio::select! {
         biased;
@@ -407,8 +406,8 @@ mod tests {
     use super::*;
     use std::sync::Barrier;
 
-    /// A node that had been used within the last period was given up a moment after it was released:
-    /// only its takes were counted.
+    /// Symptom: a node that had been used within the last period was deleted shortly after its release.
+    /// Cause: only acquires were counted as use.
     #[tokio::test(start_paused = true)]
     async fn a_node_lingers_for_its_period_from_the_last_release_on() {
         const PERIOD: Duration = Duration::from_secs(100);
@@ -439,11 +438,11 @@ mod tests {
         }
     }
 
-    /// A cohort's node stayed with nobody, so that the lock was held for ever: the holder that left
-    /// it still saw the task that was giving up, and that one found the slot locked by the
-    /// holder's look.
+    /// Symptom: the node of a cohort stayed without a holder, so the lock was held forever. Cause: the holder that left
+    /// the node still saw the task that was giving up, and that task found the slot locked by the
+    /// holder's check.
     ///
-    /// Seen to fail without the second look in `HandoverSlot::settle`.
+    /// Fails without the second check in `HandoverSlot::settle`.
     #[test]
     fn what_is_left_as_the_last_one_gives_up_does_not_stay() {
         const ROUNDS: usize = 200_000;

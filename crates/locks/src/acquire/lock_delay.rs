@@ -1,13 +1,13 @@
 //! A pause between a holder that vanished and the next one.
 //!
-//! A holder writes a mark when it is granted the lock and deletes it as it gives the lock back, in
-//! one transaction with its node. A contender that finds a mark when it reaches the front knows that
-//! the last holder has vanished, and waits for as long as the mark says: the holder's operations in
-//! flight can end. The idea is the *lock-delay* of M. Burrows, "The Chubby lock service" (OSDI
-//! 2006). It is for resources that cannot check fencing tokens, and no proof: the time is a guess.
+//! A holder writes a mark when it is granted the lock. When it releases the lock, one transaction deletes the mark and
+//! its node. A contender that finds a mark when it reaches the front knows that the last holder has vanished. It waits
+//! for the time given in the mark, so that operations of that holder that are still in flight can end. The idea is the
+//! *lock-delay* of M. Burrows, "The Chubby lock service" (OSDI 2006). It is for resources that cannot check fencing
+//! tokens. It proves nothing, because the time is a guess.
 //!
-//! The mark is `<path>-__delay__`, beside the lock and not in it: a child of the lock would be a
-//! contender for every library. See `docs/decisions/0005-lock-delay.md` for the places that were considered.
+//! The mark is `<path>-__delay__`, a sibling of the lock's node. A child of that node would be a contender for every
+//! library. `docs/decisions/0005-lock-delay.md` discusses the alternatives.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,45 +20,45 @@ use lockkeeper_client::{
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{out_of_reach, retry_acquire};
-use crate::beside::{DELAY, beside, lock_beside};
 use crate::contender::node::{Contender, Front};
 use crate::contender::watches::own_event;
 use crate::error::AcquireError;
 use crate::guard::Guard;
 use crate::guard::owned_node::OwnedNode;
 use crate::owner_info::OwnerInfo;
+use crate::siblings::{DELAY, lock_of_sibling, sibling};
 
-/// The field by which the data of a contender's node says that it waits out lock delays.
-const OBEYS: &str = "obeys_lock_delay";
+/// The field in a contender's data that states that it waits out lock delays.
+const OBEYS_FIELD: &str = "obeys_lock_delay";
 
-/// Says in a contender's data that it waits out lock delays. Data that is no JSON stays as it is.
+/// Adds the field to a contender's data. Data that is not JSON stays unchanged.
 pub(crate) fn obeying(data: &Bytes) -> Bytes {
     let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(data) else {
         return data.clone();
     };
-    fields.insert(OBEYS.to_owned(), true.into());
+    fields.insert(OBEYS_FIELD.to_owned(), true.into());
     serde_json::to_vec(&fields).map_or_else(|_| data.clone(), Bytes::from)
 }
 
-/// Whether a contender's data says so.
+/// Whether a contender's data has the field.
 pub(crate) fn obeys(data: &[u8]) -> bool {
     let fields = serde_json::from_slice::<serde_json::Value>(data);
-    fields.is_ok_and(|fields| fields[OBEYS] == true)
+    fields.is_ok_and(|fields| fields[OBEYS_FIELD] == true)
 }
 
-/// What a contender has to do with lock delays.
+/// How a contender handles lock delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockDelay {
-    /// It waits out the delay of another holder, and leaves none.
+    /// It waits out the delay of another holder, and sets none.
     Obeyed,
-    /// It also makes the next holder wait for so long if it vanishes itself.
+    /// It also makes the next holder wait for this long if it vanishes itself.
     Kept(Duration),
 }
 
-/// The version of the format of marks.
-const FORM: u32 = 1;
+/// The version of the mark format.
+const FORMAT_VERSION: u32 = 1;
 
-/// What is in a mark. Fields that a later version adds are read over.
+/// The contents of a mark. Unknown fields of later versions are ignored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DelayMark {
     /// The version of this format; marks without one are like those of version 1.
@@ -66,22 +66,23 @@ pub(crate) struct DelayMark {
     v: u32,
     /// The name of the holder's node.
     pub(crate) node: String,
-    /// For how long the next one is to wait, in milliseconds.
+    /// How long the next holder waits, in milliseconds.
     delay_ms: u64,
-    /// Which program the holder is, for people.
+    /// The program of the holder, for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<OwnerInfo>,
 }
 
 impl DelayMark {
-    /// Reads a mark; `None` if it is in no form of any version.
+    /// Reads a mark; `None` if the data is not a mark of any version.
     pub(crate) fn from_data(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
 
-    /// How long the next one is to wait; `None` if a later version may mean more than can be read.
+    /// How long the next holder waits; `None` if the mark has a later format, which may mean more than this
+    /// version reads.
     pub(crate) fn delay(&self) -> Option<Duration> {
-        (self.v <= FORM).then_some(Duration::from_millis(self.delay_ms))
+        (self.v <= FORMAT_VERSION).then_some(Duration::from_millis(self.delay_ms))
     }
 }
 
@@ -90,55 +91,55 @@ impl DelayMark {
 struct LeftMark {
     delay: Duration,
     version: i32,
-    /// The transaction that wrote it, by which it is told from others.
+    /// The transaction that wrote it, which identifies it.
     written: Zxid,
 }
 
-/// When this process first saw the present mark. Nothing tells when its holder vanished, and an
-/// attempt that does not wait, or waits for less than the delay, must not start the delay again.
+/// When this process first saw the current mark. The time at which its holder vanished is unknown. An
+/// attempt that does not wait, or waits for less than the delay, must not restart the delay.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sightings(Arc<Mutex<Option<Sighting>>>);
+pub(crate) struct SeenMarks(Arc<Mutex<Option<SeenMark>>>);
 
 /// A mark that this process waits for.
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
-    mark: Sighted,
+struct SeenMark {
+    mark: MarkId,
     first: Instant,
     delay: Duration,
 }
 
-/// A mark, by the transaction that wrote it, and after how many rewinds of the servers: they may give
-/// the same number to another one then.
-type Sighted = (Zxid, u64);
+/// Identifies a mark: the transaction that wrote it, and the number of rewinds of the servers until then. After a
+/// rewind, another transaction may have the same number.
+type MarkId = (Zxid, u64);
 
-impl Sightings {
-    /// When the delay that the mark asks for is over.
+impl SeenMarks {
+    /// When the delay of the mark is over.
     fn end(&self, found: LeftMark, owned: &OwnedNode, now: Instant) -> Instant {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mark = (found.written, owned.client.status().borrow().rewinds);
         let first = match *seen {
-            Some(sighting) if sighting.mark == mark => sighting.first,
+            Some(seen_mark) if seen_mark.mark == mark => seen_mark.first,
             _ => now,
         };
-        *seen = Some(Sighting { mark, first, delay: found.delay });
+        *seen = Some(SeenMark { mark, first, delay: found.delay });
         first + found.delay
     }
 
-    /// How much is left of the delay that was last seen; `None` if it is over.
+    /// The remaining time of the last delay seen; `None` if it is over.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = seen.map(|sighting| (sighting.first + sighting.delay).since(now));
+        let left = seen.map(|seen_mark| (seen_mark.first + seen_mark.delay).since(now));
         left.filter(|left| !left.is_zero())
     }
 }
 
 impl LockDelay {
-    /// Grants the lock to a contender at the front: sets the mark, or looks for one, after the delay that an
-    /// earlier one asks for. Costs one round trip; if a mark was left, one to read it where one is set, and
-    /// one to replace or delete it.
+    /// Grants the lock to the contender at the front: waits out the delay of a mark that was left, then sets its
+    /// own mark or checks that there is none. Costs one round trip. A mark that was left costs one more to replace
+    /// or delete it, and another one to read it if the contender sets a mark.
     pub(crate) async fn grant(
         self,
-        sightings: &Sightings,
+        seen_marks: &SeenMarks,
         contender: Contender,
         mut front: Front,
     ) -> Result<Guard, AcquireError> {
@@ -146,17 +147,17 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
-            let delay = sightings.end(found, &owned, now).since(now);
-            // If the node is gone, the check in front of the mark says why.
+            let delay = seen_marks.end(found, &owned, now).since(now);
+            // If the node is gone, the check before the next write of the mark reports why.
             left = outwait_delay(&owned, &mut front.own, delay).await?.then_some(found);
         }
         Guard::confirm(owned, front.own).await
     }
 
-    /// The same, unless there is something to wait for.
+    /// Like [`grant`], but returns `None` if there is a delay to wait for.
     pub(crate) async fn try_grant(
         self,
-        sightings: &Sightings,
+        seen_marks: &SeenMarks,
         contender: Contender,
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
@@ -164,7 +165,7 @@ impl LockDelay {
         let mut left = None;
         while let Some(found) = self.take_over(&mut owned, left).await? {
             let now = owned.client.now();
-            if sightings.end(found, &owned, now) > now {
+            if seen_marks.end(found, &owned, now) > now {
                 return Ok(None);
             }
             left = Some(found);
@@ -172,8 +173,8 @@ impl LockDelay {
         Guard::confirm(owned, front.own).await.map(Some)
     }
 
-    /// Replaces or deletes the mark `left` that was waited for; `None` if that is done, or there is none.
-    /// Else there is one that is to be waited for.
+    /// Replaces or deletes the mark `left`, whose delay is over. Returns `None` if no mark is left, and
+    /// otherwise the mark to wait for.
     async fn take_over(
         self,
         owned: &mut OwnedNode,
@@ -185,7 +186,7 @@ impl LockDelay {
         }
     }
 
-    /// Deletes the mark `left` if there is one that was waited for, and looks for another one.
+    /// Deletes the mark `left`, if any, whose delay is over, and checks for another one.
     async fn clear_mark(
         self,
         owned: &OwnedNode,
@@ -201,7 +202,7 @@ impl LockDelay {
                 });
             };
 
-            // Only while the node is there: another one may hold by now, and have a mark.
+            // Only while the node exists: another contender may hold the lock by now, and have a mark.
             let transaction = owned.client.transaction().in_session(owned.session());
             let transaction = transaction.check(node, None).delete(&mark, Some(waited_for.version));
             match transaction.commit().await {
@@ -224,8 +225,8 @@ impl LockDelay {
         }
     }
 
-    /// Sets the mark, in the place of `left` if that was waited for; `None` if it is set. Else
-    /// there is one that is to be waited for.
+    /// Sets the mark, and replaces `left` if its delay is over. Returns `None` if the mark is set, and otherwise the
+    /// mark to wait for.
     async fn set_mark(
         self,
         owned: &mut OwnedNode,
@@ -235,7 +236,7 @@ impl LockDelay {
         let (node, data) = (owned.node.path.clone(), self.data(owned));
 
         loop {
-            // Only while the node is there: another one may hold by now.
+            // Only while the node exists: another contender may hold the lock by now.
             let transaction = owned.client.transaction().in_session(owned.session());
             let transaction = transaction.check(&node, None);
             let transaction = match left {
@@ -266,25 +267,25 @@ impl LockDelay {
                 }
             }
 
-            // Only from here on is the mark this holder's, and goes with its node.
+            // From here on the mark belongs to this holder, and is deleted with its node.
             owned.cleanup = Some(Cleanup::Transaction { first: node, others: vec![mark] });
             return Ok(None);
         }
     }
 
-    /// Whose the mark is.
+    /// Finds out which holder the mark belongs to.
     async fn look(self, owned: &OwnedNode, mark: &ZnodePath) -> Result<MarkOwner, AcquireError> {
         loop {
             match owned.client.data(mark).await {
                 Ok((data, stat)) => {
                     let found = DelayMark::from_data(&data);
-                    // An earlier try of this holder, whose answer was lost.
+                    // An earlier try of this holder wrote it, and the reply was lost.
                     if found.as_ref().is_some_and(|mark| mark.node == owned.node.path.name()) {
                         return Ok(MarkOwner::Own);
                     }
 
                     if found.is_none() && self == Self::Obeyed {
-                        // It is not a mark of any version, so nobody asks for a delay.
+                        // It is not a mark of any version, so it does not require a delay.
                         return Ok(MarkOwner::Gone);
                     }
                     let (delay, version) = (self.asked_for(found), stat.version);
@@ -298,17 +299,16 @@ impl LockDelay {
         }
     }
 
-    /// How long a mark is waited for. One that this version does not know may mean more than can be read
-    /// from it.
+    /// How long to wait for a mark. A mark of an unknown version may mean more than this version can read.
     fn asked_for(self, found: Option<DelayMark>) -> Duration {
         let read = |mark: &DelayMark| Duration::from_millis(mark.delay_ms);
         match found {
-            Some(mark) if mark.v <= FORM => read(&mark),
+            Some(mark) if mark.v <= FORMAT_VERSION => read(&mark),
             later => later.as_ref().map_or(self.own(), |mark| read(mark).max(self.own())),
         }
     }
 
-    /// For how long the next one is to wait.
+    /// The delay that this contender sets for the next holder.
     fn own(self) -> Duration {
         match self {
             Self::Obeyed => Duration::ZERO,
@@ -319,12 +319,12 @@ impl LockDelay {
     fn data(self, owned: &OwnedNode) -> Bytes {
         let delay_ms = u64::try_from(self.own().as_millis()).unwrap_or(u64::MAX);
         let (node, owner) = (owned.node.path.name().to_owned(), OwnerInfo::from_data(&owned.data));
-        let mark = DelayMark { v: FORM, node, delay_ms, owner };
+        let mark = DelayMark { v: FORMAT_VERSION, node, delay_ms, owner };
         serde_json::to_vec(&mark).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }
 
-/// Waits out a delay. Returns whether it has passed: not if the node is told to have been deleted.
+/// Waits out a delay. Returns `false` if an event reports the deletion of the node.
 async fn outwait_delay(
     owned: &OwnedNode,
     own: &mut Option<Watcher>,
@@ -359,12 +359,12 @@ enum MarkOwner {
     Gone,
 }
 
-/// The lock whose mark has this name, if it is one of a mark.
+/// The name of the lock that a mark of this name belongs to; `None` if the name is not that of a mark.
 pub(crate) fn lock_marked_by(name: &str) -> Option<&str> {
-    lock_beside(name, DELAY)
+    lock_of_sibling(name, DELAY)
 }
 
-/// The mark of a lock.
+/// The path of a lock's mark.
 pub(crate) fn mark_of(lock: &ZnodePath) -> ZnodePath {
-    beside(lock, DELAY)
+    sibling(lock, DELAY)
 }

@@ -1,4 +1,4 @@
-//! Counted re-entry: one hold of a lock, shared by all entries of one owner.
+//! Counted re-entry: all entries of one owner share one hold of the lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -7,7 +7,7 @@ use lockkeeper_client::{Client, ZnodePath};
 use crate::attempt::unless_closed;
 use crate::error::{AcquireError, ReleaseError};
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 /// A hold that entries can share.
 pub(crate) trait Held {
@@ -25,28 +25,28 @@ impl Held for Guard {
     }
 }
 
-/// One entry. The lock is given back with the last one.
+/// One entry. The last one releases the lock.
 #[derive(Debug)]
 pub(crate) struct OwnerEntry<G> {
     hold: Arc<G>,
     owner_hold: Arc<OwnerHold<G>>,
 }
 
-/// The hold that one owner has of one lock, if it has one. Entries into it pass one at a time.
+/// The hold of one owner on one lock, if any. Only one task at a time enters.
 #[derive(Debug)]
 pub(crate) struct OwnerHold<G> {
     client: Client,
     path: ZnodePath,
-    /// Locked while a task of this owner waits for the lock. Its other tasks wait for the outcome:
+    /// Locked while a task of this owner waits for the lock. The owner's other tasks wait for the outcome, because
     /// in the queue they would wait behind their own owner.
     hold: tokio::sync::Mutex<Weak<G>>,
 }
 
-/// All that one owner has to do with locks of one type.
+/// All holds and kept entries of one owner, for locks of one type.
 #[derive(Debug)]
 pub(crate) struct OwnerHolds<G> {
     holds: Mutex<Vec<Weak<OwnerHold<G>>>>,
-    /// Entries that no guard stands for.
+    /// Entries that are kept without a guard.
     kept: Mutex<Vec<OwnerEntry<G>>>,
 }
 
@@ -57,7 +57,8 @@ impl<G> Default for OwnerHolds<G> {
 }
 
 impl<G: Held> OwnerHolds<G> {
-    /// What the owner shares of a lock. Locks of clones of one client are the same if their paths are.
+    /// The owner's hold of a lock. Two handles are the same lock if they use clones of one client and have the
+    /// same path.
     pub(crate) fn owner_hold(&self, client: &Client, path: &ZnodePath) -> Arc<OwnerHold<G>> {
         let mut holds = locked(&self.holds);
         holds.retain(|owner_hold| owner_hold.strong_count() > 0);
@@ -78,7 +79,7 @@ impl<G: Held> OwnerHolds<G> {
         locked(&self.kept).push(entry);
     }
 
-    /// Takes back an entry that was kept; the last one of a lock first.
+    /// Takes back the last entry that was kept for a lock.
     pub(crate) fn take_back(&self, client: &Client, path: &ZnodePath) -> Option<OwnerEntry<G>> {
         let mut kept = locked(&self.kept);
         let index = kept.iter().rposition(|entry| entry.owner_hold.is_of(client, path))?;
@@ -87,7 +88,7 @@ impl<G: Held> OwnerHolds<G> {
 }
 
 impl<G: Held> OwnerHold<G> {
-    /// Enters again if the owner holds the lock, and else acquires it.
+    /// Enters again if the owner holds the lock, and acquires it otherwise.
     pub(crate) async fn enter(
         self: Arc<Self>,
         acquire: impl Future<Output = Result<G, AcquireError>>,
@@ -95,8 +96,8 @@ impl<G: Held> OwnerHold<G> {
         let mut hold = unless_closed(&self.client, &self.path, self.hold.lock()).await?;
         let held = loop {
             match self.current(&hold)? {
-                // Nothing is granted in jeopardy. How it ends shows in its state.
-                Some(held) if held.guard().state() == State::Jeopardy => {
+                // No entry is granted in jeopardy. The state shows how the jeopardy ends.
+                Some(held) if held.guard().state() == HolderState::Jeopardy => {
                     let _ = held.guard().held_again().await;
                 }
                 Some(held) => break held,
@@ -109,17 +110,17 @@ impl<G: Held> OwnerHold<G> {
         Ok(OwnerEntry { hold: held, owner_hold: self })
     }
 
-    /// The same without waiting.
+    /// Like [`OwnerHold::enter`], but does not wait.
     pub(crate) async fn try_enter(
         self: Arc<Self>,
         acquire: impl Future<Output = Result<Option<G>, AcquireError>>,
     ) -> Result<Option<OwnerEntry<G>>, AcquireError> {
-        // Another task of this owner waits for the lock.
+        // Another task of this owner is waiting for the lock.
         let Ok(mut hold) = self.hold.try_lock() else {
             return AcquireError::unless_closed(&self.client, &self.path);
         };
         let held = match self.current(&hold)? {
-            Some(held) if held.guard().state() == State::Jeopardy => return Ok(None),
+            Some(held) if held.guard().state() == HolderState::Jeopardy => return Ok(None),
             Some(held) => held,
             None => match acquire.await? {
                 Some(held) => Arc::new(held),
@@ -131,16 +132,16 @@ impl<G: Held> OwnerHold<G> {
         Ok(Some(OwnerEntry { hold: held, owner_hold: self }))
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub(crate) fn count(&self) -> usize {
         self.hold.try_lock().map_or(0, |hold| hold.strong_count())
     }
 
-    /// The owner's hold, if there is one. A lost hold cannot be entered again, and is an error: to wait for
-    /// a new one could be to wait for ever, if the caller itself has an entry into the lost one.
+    /// The owner's hold, if any. A lost hold is an error, and cannot be entered again. Waiting for a new hold
+    /// could last forever if the caller itself has an entry into the lost one.
     fn current(&self, hold: &Weak<G>) -> Result<Option<Arc<G>>, AcquireError> {
         match hold.upgrade().map(|held| (held.guard().state(), held)) {
-            Some((State::Lost(reason), _)) => {
+            Some((HolderState::Lost(reason), _)) => {
                 Err(AcquireError::OwnerLost { path: self.path.clone(), reason })
             }
             held => Ok(held.map(|(_, held)| held)),
@@ -157,13 +158,13 @@ impl<G: Held> OwnerEntry<G> {
         self.hold.guard()
     }
 
-    /// Ends this entry; the last one gives the lock back.
+    /// Ends this entry. The last one releases the lock.
     pub(crate) async fn leave(self) -> Result<(), ReleaseError> {
         let state = self.guard().state();
-        // Of entries that leave at the same time, exactly one is the last.
+        // If entries leave at the same time, exactly one of them is the last.
         match (Arc::into_inner(self.hold), state) {
             (Some(last), _) => last.give_back().await,
-            (None, State::Lost(reason)) => Err(ReleaseError::Lost(reason)),
+            (None, HolderState::Lost(reason)) => Err(ReleaseError::Lost(reason)),
             (None, _) => Ok(()),
         }
     }

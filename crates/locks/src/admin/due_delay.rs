@@ -1,4 +1,4 @@
-//! A lock delay that is due: the mark of a holder that has vanished, as others see it.
+//! A lock delay that is due: the mark of a vanished holder, as seen by other programs.
 
 use std::time::Duration;
 
@@ -9,49 +9,49 @@ use crate::owner_info::OwnerInfo;
 
 /// A lock delay that the next holder waits out, because the last one vanished without a release.
 ///
-/// The next holder measures it from when it reaches the front of the queue and finds the mark. No server
-/// records this, so others know how long the delay is, and not how much of it is left.
+/// The next holder measures the delay from the moment when it reaches the front of the queue and finds the mark. The
+/// servers do not record that moment, so other programs know the length of the delay, but not how much of it is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DueDelay {
-    /// The node that records it, beside the lock.
+    /// The node that records it, a sibling of the lock's node.
     pub mark: ZnodePath,
-    /// How long it is; `None` if the mark cannot be read, or a later version of the library wrote it.
+    /// The length of the delay; `None` if the mark cannot be read, or a later version of the library wrote it.
     pub length: Option<Duration>,
-    /// The node of the holder that vanished, which is gone; `None` if the mark cannot be read.
+    /// The deleted node of the vanished holder; `None` if the mark cannot be read.
     pub left_by: Option<ZnodePath>,
-    /// Which program that holder was, if the mark says so.
+    /// The program of that holder, if the mark contains it.
     pub owner: Option<OwnerInfo>,
     /// The transaction that wrote the mark, and its version.
     pub(super) written: Zxid,
     pub(super) version: i32,
 }
 
-/// The listing of a path, and whether its lock delay's mark was there before.
+/// The pending listing of a path, with reads of its delay mark before and after.
 ///
-/// A release deletes node and mark in one transaction. So if the same mark is there before and after a
-/// listing without its holder's node, that holder has vanished. One read could also mean a holder that
-/// released the lock, or was granted it, between the read and the listing.
+/// A release deletes the node and the mark in one transaction. If the same mark exists before and after a
+/// listing that lacks its holder's node, that holder has vanished. A single read is not enough: a holder may have
+/// released the lock, or may have been granted it, between the read and the listing.
 pub(super) struct PendingListing {
     before: Option<Reply<Stat>>,
     listing: Reply<Listing>,
 }
 
-/// A path as it was listed.
+/// The listing of a path.
 pub(super) struct PathListing {
-    /// Its children, and its stat; `None` if there is no such node.
+    /// Its children and its stat; `None` if the node does not exist.
     pub(super) node: Option<Listing>,
     pub(super) delay: Option<DueDelay>,
 }
 
 impl PendingListing {
-    /// Sends the requests of one round trip. `marked`: whether there may be a mark.
+    /// Sends the requests, which take one round trip. `marked`: whether there may be a mark.
     pub(super) fn send(client: &Client, path: &ZnodePath, marked: bool) -> Self {
         let before = (marked && !path.is_root()).then(|| client.stat(&mark_of(path)));
         Self { before, listing: client.children(path) }
     }
 
-    /// The answers; costs one round trip more if there is a mark.
+    /// Waits for the replies. Costs one more round trip if there is a mark.
     pub(super) async fn answer(
         self,
         client: &Client,
@@ -71,7 +71,7 @@ impl PendingListing {
     }
 }
 
-/// The delay of a mark that was there before the lock's children were listed, if it is due.
+/// The delay of a mark that existed before the lock's children were listed, if it is due.
 async fn due(
     client: &Client,
     lock: &ZnodePath,
@@ -90,7 +90,7 @@ async fn due(
     Ok(of_mark(lock, names, found, before))
 }
 
-/// The delay of the mark of a lock that has these children, if it is due.
+/// The delay of a lock's mark, if it is due for a lock with these children.
 pub(super) fn of_mark(
     lock: &ZnodePath,
     names: &[String],
@@ -99,7 +99,7 @@ pub(super) fn of_mark(
 ) -> Option<DueDelay> {
     let is_held = match &found {
         Some(mark) => names.contains(&mark.node),
-        // It may be that of a holder among them.
+        // The mark may belong to a holder among them.
         None => !names.is_empty(),
     };
     if is_held {

@@ -1,12 +1,11 @@
-//! Who holds a lock, and who waits: for people and for tools.
+//! Inspection of a lock's holders and waiters, for display and for tools.
 //!
 //! A lock is a queue of contenders below its path, or one ephemeral node at the path itself: an
-//! [`ExclusiveNode`](crate::ExclusiveNode), one of the [`Names`](crate::Names), or what other programs use
-//! in this way. The session that owns such a node holds the lock. A node that a program keeps for another
+//! [`ExclusiveNode`](crate::ExclusiveNode), one of the [`Names`](crate::Names), or the node of another program that
+//! works in this way. The session that owns such a node holds the lock. A node that a program keeps for another
 //! purpose, such as the instance of a service, looks the same.
 //!
-//! The result is a snapshot that may be outdated when it arrives. Do not use it for a decision that a
-//! lock should make.
+//! The result is a snapshot, and may be outdated when it arrives. Do not use it in place of a lock.
 
 #![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
 
@@ -23,12 +22,12 @@ use lockkeeper_client::{
 
 use crate::acquire::lock_delay::{lock_marked_by, mark_of, obeys};
 use crate::admin::due_delay::PendingListing;
-use crate::beside::is_beside_a_lock;
 use crate::contender::order::{Place, WaitQueue};
 use crate::guard::revocation::asked;
 use crate::owner_info::{OwnerInfo, RevokeRequest};
 use crate::permit_format::PermitFormat;
 use crate::profile::{Kind, LEASES, Profile, has_curators_leases, is_kazoo_lease};
+use crate::siblings::is_sibling_of_lock;
 use crate::token::FencingToken;
 
 pub use crate::admin::due_delay::DueDelay;
@@ -39,45 +38,46 @@ pub use crate::admin::due_delay::DueDelay;
 pub struct LockQueue {
     /// The lock.
     pub path: ZnodePath,
-    /// How its contenders are named; `None` if there are none, or its node is the lock.
+    /// How its contenders are named; `None` if it does not have any, or its node is the lock.
     pub profile: Option<Profile>,
-    /// The contenders, first to last. If the node at the path is itself ephemeral, that is the only one.
+    /// The contenders, first to last. If the node at the path is itself ephemeral, it is the only one.
     pub entries: Vec<Entry>,
-    /// Children that are no contenders.
+    /// Children that are not contenders.
     pub foreign: Vec<String>,
-    /// How many permits there are, if the node says so.
+    /// The number of permits, if the node contains it.
     pub permits: Option<u32>,
-    /// A lock delay that is due: no contender that waits it out holds the lock.
+    /// A lock delay that is due. Until it is over, a contender that waits out lock delays does not hold the lock.
     pub delay: Option<DueDelay>,
 }
 
 /// One contender.
 ///
-/// Of a node that may not be read only the name is known, and so its place in the queue. Then
-/// [`Entry::is_readable`] is false, the token is 0, and there is no session and no data.
+/// If the session may not read the contender's node, only its name and its place in the queue are known. Then
+/// [`Entry::is_readable`] is false, the token is 0, and the session and the data are empty.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its node.
+    /// The contender's node.
     pub node: ZnodePath,
-    /// What it asks for.
+    /// What the contender asks for.
     pub kind: Kind,
-    /// Whether nothing is in its way: no contender ahead of it, nor a lock delay that it waits out. After
-    /// [`Semaphore::set_permits`](crate::Semaphore::set_permits) with a smaller number, `false` also for
-    /// holders of permits beyond that number, as nothing on the servers tells them from waiters.
+    /// Whether the contender holds the lock: neither a contender ahead nor a lock delay blocks it. After
+    /// [`Semaphore::set_permits`](crate::Semaphore::set_permits) with a smaller number, this is `false` also for
+    /// holders of permits beyond that number, because the servers cannot distinguish them from waiters.
     pub holds: bool,
-    /// The transaction that created its node. As a rule that is its fencing token. Where contenders overtake each
-    /// other or a node is handed on, the holder's may be larger; a writer that has become a reader keeps that of before.
+    /// The transaction that created its node, which usually is its fencing token. Where contenders overtake each
+    /// other or a node is handed on, the holder's token may be larger. A writer that has become a reader keeps
+    /// its token.
     pub token: FencingToken,
-    /// Its session.
+    /// The session that owns the node.
     pub session: SessionId,
-    /// When it came into the queue, by the server's clock; when it was seen, if the node may not be read.
+    /// When it entered the queue, by the server's clock. If its node could not be read: when it was seen.
     pub since: SystemTime,
-    /// Who it is, if one of our programs wrote that.
+    /// The program and host, if a Lockkeeper program wrote them.
     pub owner: Option<OwnerInfo>,
     /// The node's data.
     pub data: Bytes,
-    /// Whether its node could be read. It could not without the permission, nor if all contenders come and
-    /// go faster than they can be looked at.
+    /// Whether its node could be read. It cannot be read without permission, or if all contenders leave
+    /// faster than their nodes can be read.
     pub is_readable: bool,
     /// The version of the data.
     pub(super) version: i32,
@@ -86,46 +86,46 @@ pub struct Entry {
 /// The queues of the locks below a path.
 #[derive(Clone, Debug, Default)]
 pub struct LockQueues {
-    /// The queues that have contenders, or whose lock delay is due, by path.
+    /// The queues with contenders or with a lock delay that is due, sorted by path.
     pub queues: Vec<LockQueue>,
     /// The nodes whose children the session may not list.
     pub unreadable: Vec<ZnodePath>,
 }
 
-/// Nodes with their data, by path.
+/// A tree of nodes with their data, by path.
 pub trait KnownTree {
     /// The data and stat of a node, if it exists.
     fn node(&self, path: &str) -> Option<(Bytes, Stat)>;
 
-    /// The names of a node's children; none if it does not exist.
+    /// The names of a node's children; empty if the node does not exist.
     fn children(&self, path: &str) -> Vec<String>;
 }
 
-/// How many requests are on their way at once.
-const AT_ONCE: usize = 256;
+/// The largest number of requests in flight.
+const MAX_REQUESTS_IN_FLIGHT: usize = 256;
 
-/// How many digits a number of permits has at most.
-const MOST_DIGITS: usize = 10;
+/// The largest number of digits in a number of permits.
+const MAX_PERMIT_DIGITS: usize = 10;
 
-/// How often a queue is listed, if contenders leave before their nodes are read.
-const LOOKS: u32 = 4;
+/// How often a queue is listed at most, if contenders leave before their nodes are read.
+const MAX_LISTINGS: u32 = 4;
 
 impl LockQueue {
-    /// Looks at the queue of a lock; `None` if there is no such node, and no lock delay is due. Costs two
-    /// round trips, one more for a [`Semaphore`](crate::Semaphore) in Curator's layout, of which it shows
-    /// the leases, and one more if there is the mark of a lock delay. If contenders leave meanwhile, it looks
-    /// again, up to three times.
+    /// Reads the queue of a lock. Returns `None` if the node does not exist and no lock delay is due. For a
+    /// [`Semaphore`](crate::Semaphore) in Curator's layout, it returns the leases. Costs two round trips, one
+    /// more for such a semaphore, and one more if there is the mark of a lock delay. If contenders leave during the
+    /// read, it reads again, up to three times.
     ///
     /// # Errors
-    /// If a request fails. That a contender's node may not be read is none: see [`Entry::is_readable`].
+    /// If a request fails. A missing permission to read a contender's node is not an error: see [`Entry::is_readable`].
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`] does.
+    /// Fails like any [`Reply`].
     ///
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn inspect(client: &Client, path: &ZnodePath) -> Result<Option<Self>, Error> {
-        let mut looks = 1;
+        let mut listings = 1;
         loop {
             let listed = PendingListing::send(client, path, true).answer(client, path).await?;
             let delay = listed.delay;
@@ -134,9 +134,9 @@ impl LockQueue {
             };
             if stat.ephemeral_owner != SessionId::NONE {
                 match node_itself(path, stat, client.data(path)).await? {
-                    // Gone since, or another one by now.
-                    None if looks < LOOKS => {
-                        looks += 1;
+                    // The node is gone, or was replaced by another one.
+                    None if listings < MAX_LISTINGS => {
+                        listings += 1;
                         continue;
                     }
                     entry => return Ok(entry.map(|entry| Self::of_node(path, entry))),
@@ -155,13 +155,13 @@ impl LockQueue {
             let length = usize::try_from(stat.data_length).unwrap_or_default();
             let is_number = says_how_many(&queue, &names, length);
             let seen = ReadContenders::of(ask(client, &place, &queue, is_number)).await?;
-            // Who came after one that left is in no listing yet, and may hold.
-            if seen.gone.is_empty() || looks == LOOKS {
+            // Contenders that came after one that left are not in the listing yet, and may hold the lock.
+            if seen.gone.is_empty() || listings == MAX_LISTINGS {
                 let (entries, permits) = seen.entries(&queue, delay.as_ref());
                 let path = path.clone();
                 return Ok(Some(Self { path, profile, entries, foreign, permits, delay }));
             }
-            looks += 1;
+            listings += 1;
         }
     }
 
@@ -171,7 +171,7 @@ impl LockQueue {
         Self { path: path.clone(), profile, entries, foreign, permits, delay }
     }
 
-    /// Whether it has contenders, or its lock delay is due.
+    /// Whether it has contenders, or a lock delay is due.
     pub(super) fn is_in_use(&self) -> bool {
         !self.entries.is_empty() || self.delay.is_some()
     }
@@ -185,15 +185,15 @@ impl LockQueue {
         self.entries.first().is_some_and(|entry| entry.node == self.path)
     }
 
-    /// Those who hold.
+    /// The holders, first to last.
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.holds)
     }
 
-    /// Why a contender waits: those ahead of it that it must wait for, first to last, by index in
-    /// [`LockQueue::entries`]. None if it is the first, holds, or waits for a lock delay only. Permits are counted,
-    /// so one that wants some waits for all together that are ahead of it. Kinds that another library has
-    /// are compared as ours are.
+    /// The contenders ahead that block a contender, first to last, by index in
+    /// [`LockQueue::entries`]. Empty if it is the first, holds the lock, or waits only for a lock delay. Permits
+    /// are counted, so a contender for permits waits for all contenders ahead of it together. The kinds of other
+    /// libraries follow the same rules.
     pub fn blockers(&self, index: usize) -> impl Iterator<Item = usize> {
         let waits = self.entries.get(index).filter(|entry| !entry.holds);
         let kind = waits.map(|entry| entry.kind);
@@ -207,40 +207,40 @@ impl LockQueue {
         ahead.filter(move |(_, entry)| is_ahead(entry)).map(|(index, _)| index)
     }
 
-    /// Whether a contender waits for the lock delay that is due: it would hold without one.
+    /// Whether a contender waits only for the lock delay that is due.
     pub fn waits_for_delay(&self, index: usize) -> bool {
         let waits = self.entries.get(index).is_some_and(|entry| !entry.holds);
         waits && self.delay.is_some() && self.blockers(index).next().is_none()
     }
 
-    /// How many permits no holder has, of a semaphore whose number is known.
+    /// The number of free permits, if the number of permits is known.
     pub fn free_permits(&self) -> Option<u32> {
         let held = self.holders().filter_map(|entry| entry.kind.permits());
         self.permits.map(|all| held.fold(all, u32::saturating_sub))
     }
 
-    /// Those who wait, first to last.
+    /// The waiters, first to last.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| !entry.holds)
     }
 }
 
-/// Waits until no program holds a lock or waits for it, and no lock delay is due. Another program may
-/// take it at once. Costs what [`LockQueue::inspect`] does, and again, with one watch and one event, each time
-/// that the last contender leaves.
+/// Waits until no program holds the lock or waits for it, and no lock delay is due. Another program may take the lock
+/// immediately afterwards. Costs the same as [`LockQueue::inspect`], and the same again, with one watch and one event,
+/// each time the last contender leaves.
 ///
-/// It measures a due lock delay as a contender does, and deletes the mark of one that is over.
+/// It waits out a lock delay as a contender does, and deletes the mark of a delay that is over.
 ///
 /// # Errors
-/// If a request fails for good.
+/// If a request fails with a permanent error.
 ///
 /// # Session loss
-/// Goes on in the next session.
+/// Continues in the next session.
 ///
 /// # Cancel safety
 /// Safe: call it again. A lock delay is then measured from the start.
 pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Error> {
-    // The delay that was seen first, and when.
+    // The delay that was seen, and when it was seen first.
     let mut due: Option<(DueDelay, u64, Instant)> = None;
     loop {
         let queue = match LockQueue::inspect(client, path).await {
@@ -252,8 +252,8 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
             }
         };
 
-        // As long as the last contender is there, the lock is not free, whatever happens before it. Of
-        // those who wait so, one event for each is all that the servers send.
+        // The lock is not free while the last contender exists, whatever happens ahead of it. So the servers
+        // send a single event to each program that waits here.
         if let Some(last) = queue.entries.last() {
             changed(client.data_watched(&last.node)).await?;
             continue;
@@ -268,10 +268,10 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
         let left = delay.length.map(|length| (since + length).since(client.now()));
         if left == Some(Duration::ZERO) {
             match client.delete(&delay.mark, Some(delay.version)).await {
-                // The next holder measures it again; nothing more can be done about that.
+                // The mark cannot be deleted without permission. The next holder waits out the delay again.
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => return Ok(()),
                 Err(error) if error.code().is_none() => retry_anywhere(error).await?,
-                // Deleted, by whomever; or another holder's.
+                // The mark was deleted by another client, or belongs to another holder.
                 _ => {}
             }
         } else {
@@ -285,28 +285,28 @@ pub async fn wait_until_free(client: &Client, path: &ZnodePath) -> Result<(), Er
     }
 }
 
-/// Tells when the queue of a lock may have changed, or the locks below a path.
+/// Notifies of possible changes of a lock's queue, or of the locks below a path.
 ///
-/// To follow a queue, make one, look with [`LockQueue::inspect`] or [`queues`], and look again after each
-/// [`QueueWatch::changed`]. Dropping it ends the watches.
+/// To follow a queue, create a watch, read the queue with [`LockQueue::inspect`] or [`queues`], and read it again after
+/// each [`QueueWatch::changed`]. Dropping the value ends the watches.
 #[derive(Debug)]
 #[must_use = "the watches are gone when this is dropped"]
 pub struct QueueWatch {
     below: WatchStream,
-    /// The mark of a lock delay; none where there can be none, as beside `/`.
+    /// The mark of a lock delay; `None` where there cannot be one, as for `/`.
     mark: Option<WatchStream>,
 }
 
 impl QueueWatch {
-    /// Watches the path, what is below it, and the mark of a lock delay beside it, whether they exist or
-    /// not. Costs one round trip, and then one event for each change of a node: on a path with much traffic
-    /// below it, that is much. Needs servers 3.6 or newer.
+    /// Watches the path, all nodes below it, and the mark of a lock delay, whether they exist or
+    /// not. Costs one round trip, and one event for each change of a node, which can be many on a
+    /// busy path. Requires servers 3.6 or newer.
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`] does. Later it ends the watches; see [`QueueWatch::changed`].
+    /// Fails like any [`Reply`]. A loss after this call ends the watches; see [`QueueWatch::changed`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -320,20 +320,20 @@ impl QueueWatch {
         Ok(Self { below: below?, mark: Some(mark?) })
     }
 
-    /// Waits until something may have changed since the last call: a node has, or the connection was lost
-    /// and is back. Changes that have been told already count as one. Makes no request.
+    /// Waits until something may have changed since the last call: a node has changed, or the connection was lost
+    /// and restored. Several changes before a call count as one. Makes no request.
     ///
     /// # Errors
-    /// Why the watches have ended; make another one then.
+    /// The reason why the watches have ended. Create another `QueueWatch` then.
     ///
     /// # Session loss
-    /// Ends it with [`WatchLost::SessionEnded`].
+    /// Fails with [`WatchLost::SessionEnded`].
     ///
     /// # Cancel safety
     /// Safe: no change is lost.
     pub async fn changed(&mut self) -> Result<(), WatchLost> {
         let Self { below, mark } = self;
-        let beside = async {
+        let mark_event = async {
             match mark {
                 Some(mark) => mark.next().await,
                 None => std::future::pending().await,
@@ -341,8 +341,8 @@ impl QueueWatch {
         };
         tokio::select! {
             biased;
-            told = below.next() => told?,
-            told = beside => told?,
+            event = below.next() => event?,
+            event = mark_event => event?,
         };
         while self.below.try_next()?.is_some() {}
         if let Some(mark) = &mut self.mark {
@@ -352,7 +352,7 @@ impl QueueWatch {
     }
 }
 
-/// Waits for a change of a node, or the loss of the watch on it; returns at once if it is gone.
+/// Waits for a change of a node, or for the loss of the watch on it. Returns at once if the node is gone.
 async fn changed(asked: WatchedReply<(Bytes, Stat)>) -> Result<(), Error> {
     match asked.await {
         Ok((_, mut watcher)) => {
@@ -364,7 +364,7 @@ async fn changed(asked: WatchedReply<(Bytes, Stat)>) -> Result<(), Error> {
     }
 }
 
-/// Ends when so much time has passed; never, if that is not known.
+/// Returns after this time; never if it is unknown.
 async fn over(left: Option<Duration>) {
     match left {
         Some(left) => tokio::time::sleep(left).await,
@@ -372,26 +372,26 @@ async fn over(left: Option<Duration>) {
     }
 }
 
-/// Looks for the queues of all locks at a path and below it: nodes that have contenders, nodes that are
-/// ephemeral themselves, and locks whose delay is due. ZooKeeper's own nodes are left out, and a lock
-/// without contenders is not found. Costs two round trips for each level, and more where one has hundreds
-/// of nodes, or contenders leave meanwhile.
+/// Finds the queues of all locks at a path and below it: nodes with contenders, nodes that are themselves
+/// ephemeral, and locks with a delay that is due. ZooKeeper's own nodes are left out, and a lock
+/// without contenders is not found. Costs two round trips for each level of the tree, and more where a level has
+/// hundreds of nodes, or contenders leave during the read.
 ///
 /// # Errors
-/// If a request fails for another reason than a missing permission.
+/// If a request fails for a reason other than a missing permission.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`] does.
+/// Fails like any [`Reply`].
 ///
 /// # Cancel safety
 /// Safe: it only reads.
 pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Error> {
     let mut found = LockQueues::default();
-    let mut level = vec![Spot { path: below.clone(), is_marked: true }];
+    let mut level = vec![SearchPath { path: below.clone(), is_marked: true }];
     while !level.is_empty() {
         let mut next = Vec::new();
-        for spots in level.chunks(AT_ONCE) {
-            next.extend(found.look(client, spots).await?);
+        for paths in level.chunks(MAX_REQUESTS_IN_FLIGHT) {
+            next.extend(found.look(client, paths).await?);
         }
         level = next;
     }
@@ -399,18 +399,24 @@ pub async fn queues(client: &Client, below: &ZnodePath) -> Result<LockQueues, Er
     Ok(found)
 }
 
-/// A path to look at.
-pub(super) struct Spot {
+/// A path to read.
+pub(super) struct SearchPath {
     pub(super) path: ZnodePath,
-    /// Whether there may be the mark of a lock delay beside it.
+    /// Whether it may have the mark of a lock delay.
     pub(super) is_marked: bool,
 }
 
 impl LockQueues {
-    /// Looks at some paths; gives what is to be looked at next.
-    async fn look(&mut self, client: &Client, spots: &[Spot]) -> Result<Vec<Spot>, Error> {
-        let list = |spot: &Spot| PendingListing::send(client, &spot.path, spot.is_marked);
-        let asked: Vec<_> = spots.iter().map(|spot| (&spot.path, list(spot))).collect();
+    /// Reads some paths, and returns the paths to read next.
+    async fn look(
+        &mut self,
+        client: &Client,
+        paths: &[SearchPath],
+    ) -> Result<Vec<SearchPath>, Error> {
+        let list = |searched: &SearchPath| {
+            PendingListing::send(client, &searched.path, searched.is_marked)
+        };
+        let asked: Vec<_> = paths.iter().map(|searched| (&searched.path, list(searched))).collect();
         let (mut queues, mut nodes, mut next) = (Vec::new(), Vec::new(), Vec::new());
         for (path, asked) in asked {
             let listed = match asked.answer(client, path).await {
@@ -459,10 +465,10 @@ impl LockQueues {
                 let (entries, permits) = seen.entries(queue, delay.as_ref());
                 let (path, profile) = ((*path).clone(), *profile);
                 let (foreign, delay) = (foreign.clone(), delay.clone());
-                // A lease is no lock of its own.
+                // A lease is not a lock of its own.
                 let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
                 let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
-                next.retain(|spot| !leases.contains(&spot.path));
+                next.retain(|searched| !leases.contains(&searched.path));
                 self.add(LockQueue { path, profile, entries, foreign, permits, delay });
             } else if let Some(queue) = LockQueue::inspect(client, path).await? {
                 self.add(queue);
@@ -483,25 +489,25 @@ impl LockQueues {
 }
 
 impl Entry {
-    /// Whether it has been asked to give way, as far as the node tells.
+    /// Whether it has been asked to release the lock, as far as its node shows.
     pub fn is_revoked(&self) -> bool {
         asked(&self.data).is_some() || self.owner.as_ref().is_some_and(|owner| owner.revoked)
     }
 
-    /// What it was asked: who asks it to give way, and why. `None` if it was not asked, or the request said
-    /// no more than that.
+    /// The requester and the reason of a request to release the lock. `None` if there was no request, or it contained
+    /// neither.
     pub fn revoke_request(&self) -> Option<RevokeRequest> {
         let seen = || self.owner.as_ref().and_then(|owner| owner.request.clone());
         asked(&self.data).filter(|request| *request != RevokeRequest::default()).or_else(seen)
     }
 
-    /// For how long it has been in the queue, if the server's clock and ours agree.
+    /// How long it has been in the queue, provided that the clocks of the server and this machine agree.
     pub fn age(&self) -> Duration {
         self.since.elapsed().unwrap_or_default()
     }
 }
 
-/// Who it is, as far as that is known.
+/// The program and host if known, and otherwise the node and session.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
@@ -511,25 +517,29 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What is to be looked at below a path with these children.
-pub(super) fn below(path: &ZnodePath, mut names: Vec<String>, foreign: &[String]) -> Vec<Spot> {
-    // A name that looks like a lease may also be a key, with locks below it.
+/// The paths to read below a path with these children.
+pub(super) fn below(
+    path: &ZnodePath,
+    mut names: Vec<String>,
+    foreign: &[String],
+) -> Vec<SearchPath> {
+    // A name that looks like that of a lease may also be a key with locks below it.
     names.retain(|name| foreign.contains(name) || is_kazoo_lease(name));
     let marked: HashSet<String> =
         names.iter().filter_map(|name| lock_marked_by(name)).map(str::to_owned).collect();
-    // What vanished last may have taken the lock's node with it.
+    // When the last contender vanished, the lock's node may have been deleted too.
     let unlisted: Vec<_> = marked.iter().filter(|lock| !names.contains(lock)).cloned().collect();
     names.extend(unlisted);
 
-    let names = names.into_iter().filter(|name| !is_beside_a_lock(name));
-    let spot = |name: String| {
+    let names = names.into_iter().filter(|name| !is_sibling_of_lock(name));
+    let searched = |name: String| {
         let child = path.child(&name).ok().filter(|child| child.as_str() != "/zookeeper")?;
-        Some(Spot { path: child, is_marked: marked.contains(&name) })
+        Some(SearchPath { path: child, is_marked: marked.contains(&name) })
     };
-    names.filter_map(spot).collect()
+    names.filter_map(searched).collect()
 }
 
-/// The holder of a lock that is a node of its own, which was listed with this stat; `None` if that is gone.
+/// The holder of a lock that is a single node, which was listed with this stat; `None` if the node is gone.
 async fn node_itself(
     path: &ZnodePath,
     listed: Stat,
@@ -558,11 +568,11 @@ pub(super) fn read(names: &[String]) -> (Option<Profile>, WaitQueue, Vec<String>
     (found, WaitQueue::read(ours, profile, Kind::ALL).unwrap_or_default(), foreign)
 }
 
-/// Requests that are on their way.
+/// Requests in flight.
 struct PendingReads<'a> {
-    /// One for each contender.
+    /// One read for each contender.
     entries: Vec<(&'a Place, PendingRead, ZnodePath)>,
-    /// The node that says how many permits there are.
+    /// The read of the node that contains the number of permits.
     permits: Option<PendingRead>,
 }
 
@@ -574,13 +584,13 @@ fn is_counted(queue: &WaitQueue) -> bool {
     queue.places().iter().any(|place| place.kind.permits().is_some())
 }
 
-/// Whether a lock's node may say how many permits there are: it has contenders that ask for some, or nothing
-/// but a short text. A semaphore keeps its number for a while after its last use.
+/// Whether a lock's node may contain the number of permits: it has contenders for permits, or it has no children and
+/// a short text. A semaphore keeps its number for a while after its last use.
 pub(super) fn says_how_many(queue: &WaitQueue, names: &[String], length: usize) -> bool {
-    is_counted(queue) || names.is_empty() && (1..=MOST_DIGITS).contains(&length)
+    is_counted(queue) || names.is_empty() && (1..=MAX_PERMIT_DIGITS).contains(&length)
 }
 
-/// `is_number`: whether the node may say how many permits there are.
+/// `is_number`: whether the node may contain the number of permits.
 fn ask<'a>(
     client: &Client,
     path: &ZnodePath,
@@ -595,11 +605,11 @@ fn ask<'a>(
     }
 }
 
-/// What the reads have shown of the contenders that were listed.
+/// The result of reading the nodes of the listed contenders.
 pub(super) struct ReadContenders<'a> {
-    /// Those whose nodes were there, with what is in them if that may be read.
+    /// The contenders whose nodes exist, with the contents of those that may be read.
     pub(super) there: Vec<(&'a Place, ZnodePath, Option<NodeRead>)>,
-    /// Those who left between the listing and the look.
+    /// The contenders that left between the listing and the read.
     pub(super) gone: Vec<(&'a Place, ZnodePath)>,
     pub(super) permits: Option<u32>,
 }
@@ -627,7 +637,7 @@ impl<'a> ReadContenders<'a> {
         Ok(Self { there, gone, permits })
     }
 
-    /// The contenders and the number of permits, in a queue that was listed like this.
+    /// The contenders and the number of permits of a queue with this listing.
     pub(super) fn entries(
         self,
         listed: &WaitQueue,
@@ -636,14 +646,14 @@ impl<'a> ReadContenders<'a> {
         let Self { mut there, gone, permits } = self;
         let mut queue = listed.clone();
         if there.is_empty() {
-            // Only the listing is left to go by: it tells that they were there, and nothing tells that the
-            // lock is free now.
+            // All contenders have left, so only the listing is known. It shows that they were in the queue, and it is
+            // unknown whether the lock is free now.
             there = gone.into_iter().map(|(place, node)| (place, node, None)).collect();
         } else {
             let gone: HashSet<&str> = gone.iter().map(|(gone, _)| gone.name.as_str()).collect();
             queue.keep(|place| !gone.contains(place.name.as_str()));
         }
-        // Where the number is a convention of the programs, every lease holds.
+        // If the number is only a convention among the programs, every lease holds.
         queue.set_permits(permits.unwrap_or(u32::MAX));
 
         let places = queue.places().iter().map(|place| place.name.as_str());
@@ -651,11 +661,11 @@ impl<'a> ReadContenders<'a> {
         let entries = there.into_iter().map(|(place, node, found)| {
             let holds = holders.get(place.name.as_str()).is_some_and(|holds| *holds);
             let mut entry = entry(place.kind, holds, node, found);
-            // One that does not say so knows no lock delays, and holds during one.
+            // A contender without the field ignores lock delays, and holds the lock during one.
             entry.holds &= delay.is_none() || !obeys(&entry.data);
             entry
         });
-        // Without a number of permits it is no semaphore of kazoo's: anything may have such a name.
+        // Without a number of permits this is not a kazoo semaphore: any node may have such a name.
         let is_one = |entry: &Entry| permits.is_some() || !is_kazoo_lease(entry.node.name());
         (entries.filter(is_one).collect(), permits)
     }
@@ -699,7 +709,7 @@ pub(super) fn entry(kind: Kind, holds: bool, node: ZnodePath, found: Option<Node
 mod tests {
     use super::*;
 
-    /// The names of those who hold, of a queue of three in which some left before they were read.
+    /// The names of the holders in a queue of three, of which some left before they were read.
     fn holders(gone: &[usize]) -> Vec<String> {
         let name = |number: usize| format!("_c_x-lock-000000000{number}");
         let (_, queue, _) = read(&(0..3).map(name).collect::<Vec<_>>());
@@ -717,7 +727,7 @@ mod tests {
         holders.map(|entry| entry.node.name().to_owned()).collect()
     }
 
-    /// A queue with these contenders, of which some hold.
+    /// A queue with these contenders and whether each holds.
     fn queue(contenders: &[(Kind, bool)]) -> LockQueue {
         let path = ZnodePath::new("/lock").unwrap();
         let node = |index: usize| path.child(&format!("n{index}")).unwrap();
@@ -750,7 +760,7 @@ mod tests {
         assert_eq!(blockers(&semaphore), [vec![], vec![0], vec![0, 1]]);
     }
 
-    /// Those who have left are in nobody's way; if all have, the listing is all that is known.
+    /// Contenders that have left do not block others. If all have left, only the listing is known.
     #[test]
     fn who_left_is_in_nobodys_way() {
         for (gone, holder) in [(&[][..], 0), (&[0], 1), (&[1], 0), (&[0, 1], 2), (&[0, 1, 2], 0)] {

@@ -1,4 +1,4 @@
-//! The locks in a tree whose nodes are known already, as those of a cache are: no I/O.
+//! Finds locks in a tree that is in memory, such as a cache, without I/O.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use lockkeeper_client::{SessionId, ZnodePath};
 use crate::acquire::lock_delay::{DelayMark, lock_marked_by, mark_of};
 use crate::admin::due_delay::of_mark;
 use crate::admin::inspect::{
-    DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, Spot, below, entry, read,
+    DueDelay, KnownTree, LockQueue, LockQueues, ReadContenders, SearchPath, below, entry, read,
     says_how_many,
 };
 use crate::permit_format::PermitFormat;
@@ -15,12 +15,12 @@ use crate::profile::{Kind, LEASES, has_curators_leases};
 
 impl LockQueues {
     /// The queues of all locks at a path and below it, as [`queues`](crate::inspect::queues) finds them. No I/O, and
-    /// exact if the tree is: all of them at one moment.
+    /// exact if the tree is a snapshot of one moment.
     pub fn in_tree(tree: &impl KnownTree, top: &ZnodePath) -> Self {
         let mut found = Self::default();
-        let mut next = vec![Spot { path: top.clone(), is_marked: true }];
-        while let Some(spot) = next.pop() {
-            let (queue, below) = look(tree, &spot);
+        let mut next = vec![SearchPath { path: top.clone(), is_marked: true }];
+        while let Some(searched) = next.pop() {
+            let (queue, below) = look(tree, &searched);
             found.add(queue);
             next.extend(below);
         }
@@ -30,14 +30,14 @@ impl LockQueues {
 }
 
 impl LockQueue {
-    /// The queue of one lock; `None` if it has no contenders and no lock delay is due. No I/O.
+    /// The queue of one lock; `None` if it does not have contenders and no lock delay is due. No I/O.
     pub fn in_tree(tree: &impl KnownTree, lock: &ZnodePath) -> Option<Self> {
-        let (queue, _) = look(tree, &Spot { path: lock.clone(), is_marked: true });
+        let (queue, _) = look(tree, &SearchPath { path: lock.clone(), is_marked: true });
         Some(queue).filter(Self::is_in_use)
     }
 
-    /// The locks whose queues may be other ones after a node has been made, written to or deleted. A node that is named
-    /// like a contender is taken for one, and not for a lock of its own.
+    /// The locks whose queues may change when a node is created, written or deleted. A node that is named
+    /// like a contender counts as a contender, and not as a lock of its own.
     pub fn changed_by(node: &ZnodePath) -> Vec<ZnodePath> {
         let name = node.name().to_owned();
         let Some(parent) = node.parent() else { return Vec::new() };
@@ -53,11 +53,11 @@ impl LockQueue {
     }
 }
 
-/// What a path is as a lock, and where to look next.
-fn look(tree: &impl KnownTree, spot: &Spot) -> (LockQueue, Vec<Spot>) {
-    let path = &spot.path;
+/// Reads a path as a lock. Also returns the paths to read next.
+fn look(tree: &impl KnownTree, searched: &SearchPath) -> (LockQueue, Vec<SearchPath>) {
+    let path = &searched.path;
     let mut names = tree.children(path.as_str());
-    let delay = spot.is_marked.then(|| delay_of(tree, path, &names)).flatten();
+    let delay = searched.is_marked.then(|| delay_of(tree, path, &names)).flatten();
     let Some((data, stat)) = tree.node(path.as_str()) else {
         return (LockQueue { delay, ..LockQueue::empty(path) }, Vec::new());
     };
@@ -87,11 +87,11 @@ fn look(tree: &impl KnownTree, spot: &Spot) -> (LockQueue, Vec<Spot>) {
     let (entries, permits) = seen.entries(&queue, delay.as_ref());
     let mut next = Vec::new();
     if place == *path {
-        // A lease is no lock of its own.
+        // A lease is not a lock of its own.
         let leases = entries.iter().filter(|entry| entry.kind == Kind::Lease);
         let leases: HashSet<&ZnodePath> = leases.map(|entry| &entry.node).collect();
         next = below(path, names, &foreign);
-        next.retain(|spot| !leases.contains(&spot.path));
+        next.retain(|searched| !leases.contains(&searched.path));
     }
     let path = path.clone();
     (LockQueue { path, profile, entries, foreign, permits, delay }, next)

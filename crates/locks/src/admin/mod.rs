@@ -1,12 +1,12 @@
-//! For people and tools: listing the contenders of a lock, and asking holders to leave. No lock
-//! decides by it.
+//! For operators and tools: listing the contenders of a lock, and asking holders to release it. The locks themselves do
+//! not use it.
 //!
 //! ```text
-//!   graph       who waits for whom over many locks, and deadlocks
-//!   inspect     who holds a lock, and who waits
+//!   graph       the waits-for graph of many locks, and deadlocks
+//!   inspect     the holders and waiters of a lock
 //!   known_tree  the same, in a tree that is in memory
-//!   due_delay   the lock delay of a holder that has vanished
-//!   revoke      asking holders to give a lock back
+//!   due_delay   the lock delay of a vanished holder
+//!   revoke      asking holders to release a lock
 //! ```
 
 mod due_delay;

@@ -1,27 +1,28 @@
-//! Asking holders to give a lock back, and taking it by force.
+//! Asking holders to release a lock, and taking the lock by force.
 //!
 //! # Guarantees
 //!
-//! Every holder is asked that can be: see [`revoke`]. With force, each holder is told so, and loses the lock after the grace time.
+//! Every holder that supports it gets the request: see [`revoke`]. With force, each holder loses the lock after
+//! the grace time, and its guard reports the loss.
 //!
 //! # Not guaranteed
 //!
-//! - A holder that ignores the loss may not stop; see `docs/guarantees.md`. A lock that is taken by force
-//!   is free while its last holder may still act.
-//! - The lock may not stay free.
-//! - Behind a Curator `LeaderLatch`, nobody may lead any more: see [`revoke`].
+//! - A holder that ignores the loss may continue to act, although the lock is free; see `docs/guarantees.md`.
+//! - Another contender may acquire the lock.
+//! - In an election with a Curator `LeaderLatch`, a revocation can leave the election without a leader: see [`revoke`].
 //!
 //! # Znodes
 //!
 //! The data of the holder's node becomes `__REVOKE__`, as Apache Curator's `Revoker` sets it and its
-//! `InterProcessMutex.makeRevocable` sees it. With a [`Revocation`] that says who asks or why, the data of a
-//! node that one of our programs made is `__REVOKE__` and then a JSON object with `by` and `reason`. A guard that sees the mark writes back what the node said of
-//! its owner, so that people see who ignores it.
+//! `InterProcessMutex.makeRevocable` reads it. If a [`Revocation`] has a requester or a reason, the data of a
+//! node created by a Lockkeeper program is `__REVOKE__` followed by a JSON object with `by` and `reason`. A guard that
+//! sees the request writes the owner's data back, with a note of the request, so that operators see which holders
+//! ignore it.
 //!
 //! # Cost
 //!
-//! A look costs 2 round trips, and asking 1 more. By force, each holder costs 1 more to watch, and 1 to
-//! delete.
+//! Finding the holders costs 2 round trips, and asking them 1 more. With force, each holder costs 1 more to
+//! watch, and 1 to delete.
 //!
 //! # Examples
 //!
@@ -57,22 +58,22 @@ use crate::token::FencingToken;
 
 pub use crate::guard::revocation::REQUEST;
 
-/// How a holder that was asked to go went.
+/// How a holder reacted to a request to release the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RevokeOutcome {
-    /// By itself.
+    /// The holder released the lock.
     GaveWay,
-    /// Its node was deleted.
+    /// The holder's node was deleted by force.
     Forced,
-    /// It has not gone in time.
+    /// The holder did not release the lock in time.
     Stayed,
 }
 
-/// A request to the holders of a lock that says who asks, and why.
+/// A request to the holders of a lock, with a requester and a reason.
 ///
 /// Holders on this library read both with [`Guard::revoke_request`](crate::Guard::revoke_request). Holders
-/// on other libraries, and those whose node has no [`OwnerInfo`](crate::OwnerInfo), get the plain request.
+/// on other libraries, and those whose node does not contain [`OwnerInfo`](crate::OwnerInfo), get the plain request.
 #[derive(Clone, Debug)]
 #[must_use = "no holder is asked before `ask`, `wait` or `force_after`"]
 pub struct Revocation {
@@ -83,18 +84,18 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// A request to those who hold the lock at `path`. Sends nothing yet.
+    /// Creates a request to the holders of the lock at `path`. No I/O.
     pub fn new(client: &Client, path: &ZnodePath) -> Self {
         let request = RevokeRequest::default();
         Self { client: client.clone(), path: path.clone(), request, only: None }
     }
 
     lockkeeper_client::setters! {
-        /// Says who asks, such as `ann on db1`. An empty text is none, and a long one is cut after 1,024
-        /// bytes.
+        /// Sets the requester, such as `ann on db1`. An empty text is ignored, and text beyond 1,024 bytes is cut
+        /// off.
         pub fn by(self, by: impl Into<String>) => self.request.by = bounded(by);
 
-        /// Says why. An empty text is none, and a long one is cut after 1,024 bytes.
+        /// Sets the reason. An empty text is ignored, and text beyond 1,024 bytes is cut off.
         pub fn reason(self, reason: impl Into<String>) => self.request.reason = bounded(reason);
 
         /// Asks only the holder that was seen with this node and [`token`](Entry::token), and no other if another one
@@ -102,64 +103,65 @@ impl Revocation {
         pub fn only(self, node: ZnodePath, token: FencingToken) => self.only = Some((node, token));
     }
 
-    /// Asks as [`revoke`] does. Returns the nodes of those who were asked. Costs what [`revoke`] costs.
+    /// Sends the request to each holder, like [`revoke`]. Returns the nodes of these holders. Costs the same as
+    /// [`revoke`].
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does; some may have been asked.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply). Some holders may have been asked.
     ///
     /// # Cancel safety
-    /// Some may have been asked.
+    /// Some holders may have been asked.
     pub async fn ask(&self) -> Result<Vec<ZnodePath>, Error> {
         let holders = self.ask_holders().await?;
         let asked = holders.into_iter().filter(|holder| holder.is_asked);
         Ok(asked.map(|holder| holder.node).collect())
     }
 
-    /// Asks, and waits until those who were asked have gone: for at most `limit`, or until they have if there
-    /// is none. Returns how each one went; a holder that cannot be asked is left out. Costs what [`revoke`]
-    /// costs, and one round trip to watch each.
+    /// Asks the holders, and waits until they have released the lock, for at most `limit` if it is given. Returns how
+    /// each one reacted; a holder that cannot be asked is left out. Costs the same as [`revoke`],
+    /// and one more round trip to watch each holder.
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// Fails if a request has no answer yet, and else waits on in the next session. Those who were asked stay
-    /// asked.
+    /// Fails if a request is still unanswered, and otherwise keeps waiting in the next session. Requests to
+    /// holders are not withdrawn.
     ///
     /// # Cancel safety
-    /// Those who were asked stay asked.
+    /// Requests to holders are not withdrawn.
     pub async fn wait(
         &self,
         limit: Option<Duration>,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let mut holders = self.ask_holders().await?;
         holders.retain(|holder| holder.is_asked);
-        self.see_off(holders, limit, Stayers::Stay).await
+        self.wait_until_gone(holders, limit, AfterTimeout::Stay).await
     }
 
-    /// Asks, and takes the lock from those who have not gone within `grace`, as [`revoke_within`] does.
-    /// Returns how each one went. Costs what [`revoke_within`] costs.
+    /// Asks the holders, and takes the lock from those that have not released it within `grace`, like
+    /// [`revoke_within`]. Returns how each one reacted. Costs the same as [`revoke_within`].
     ///
     /// # Errors
     /// If a request fails.
     ///
     /// # Session loss
-    /// As [`revoke_within`].
+    /// Same as [`revoke_within`].
     ///
     /// # Cancel safety
-    /// Those who were asked stay asked. Those whose grace time is over may have been forced.
+    /// Requests to holders are not withdrawn. Holders whose grace time is over may have lost the lock.
     pub async fn force_after(
         &self,
         grace: Duration,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let holders = self.ask_holders().await?;
-        self.see_off(holders, Some(grace), Stayers::Forced).await
+        self.wait_until_gone(holders, Some(grace), AfterTimeout::Forced).await
     }
 
-    /// Asks the holders of a lock that can be asked. Those who have gone meanwhile are left out.
+    /// Asks the holders that can be asked. Holders that have left in the meantime are left out.
     async fn ask_holders(&self) -> Result<Vec<Holder>, Error> {
         let Self { client, path, request, only } = self;
         loop {
@@ -169,7 +171,7 @@ impl Revocation {
             let is_node = queue.is_node();
             let ask = |entry: &Entry| {
                 let created = (is_node && entry.is_readable).then_some(entry.token.zxid());
-                // The name may be another holder's by now.
+                // The name may belong to another holder by now.
                 let version = is_node.then_some(entry.version);
                 let data = revocation::ask(entry.owner.as_ref(), request);
                 let ask = || client.set_data(&entry.node, data, version);
@@ -206,23 +208,23 @@ impl Revocation {
         }
     }
 
-    /// Waits until they have gone, and sees to those who have not.
-    async fn see_off(
+    /// Waits until the holders have left, and handles those that have not left in time.
+    async fn wait_until_gone(
         &self,
         holders: Vec<Holder>,
         limit: Option<Duration>,
-        stayers: Stayers,
+        after_timeout: AfterTimeout,
     ) -> Result<Vec<(ZnodePath, RevokeOutcome)>, Error> {
         let client = &self.client;
-        // One time for all, however many there are.
+        // One time limit for all of them.
         let end = client.now() + limit.unwrap_or(Duration::MAX);
         let mut went = Vec::with_capacity(holders.len());
         for holder in holders {
             let left = end.since(client.now());
             let outcome = match tokio::time::timeout(left, gone(client, &holder)).await {
                 Ok(result) => result.map(|()| RevokeOutcome::GaveWay)?,
-                Err(_) if stayers == Stayers::Stay => RevokeOutcome::Stayed,
-                // Gone in the meantime: by itself, as nobody else would.
+                Err(_) if after_timeout == AfterTimeout::Stay => RevokeOutcome::Stayed,
+                // The node is already gone: the holder released the lock itself.
                 Err(_) if !force(client, &holder).await? => RevokeOutcome::GaveWay,
                 Err(_) => RevokeOutcome::Forced,
             };
@@ -232,69 +234,69 @@ impl Revocation {
     }
 }
 
-/// What becomes of those who have not gone in time.
+/// What happens to holders that have not left in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stayers {
+enum AfterTimeout {
     Stay,
     Forced,
 }
 
-/// Asks everyone who holds the lock at `path` to give it back. Returns the nodes of those who were
-/// asked; none if nobody holds it. Costs two round trips to find them, and one to ask all of them.
+/// Asks every holder of the lock at `path` to release it. Returns the nodes of the holders that were
+/// asked; empty if the lock is free. Costs two round trips to find them, and one to ask all of them.
 ///
 /// The request replaces the data of the holder's node. If the node at the path is itself the lock
-/// ([`LockQueue::is_node`]), its holder is asked only if one of our programs made it: another program may need
-/// the data, and knows no such request. Only [`revoke_within`] can end such a hold.
+/// ([`LockQueue::is_node`]), its holder is asked only if a Lockkeeper program created it: another program may need
+/// the data, and does not know this request. Only [`revoke_within`] can end such a hold.
 ///
-/// Do not use it, nor [`revoke_within`], on an election in which Curator's `LeaderLatch` takes part. A
-/// latch watches the data of the node ahead, once, and looks only for its deletion: the request uses
-/// the watch up, and the latch does not notice when that node goes. To end the term of a leader there,
-/// delete its node ([`Leader::node`](crate::Leader)). By reading only (Curator 5.9).
+/// Do not use `revoke` or [`revoke_within`] on an election in which Curator's `LeaderLatch` takes part. A
+/// latch sets one watch on the data of the node ahead, and reacts only to its deletion. The request triggers
+/// the watch, and the latch does not notice when that node is deleted later. To end the term of a leader there,
+/// delete its node ([`Leader::node`](crate::Leader)). This follows from the source of Curator 5.9, and is not tested.
 ///
 /// # Errors
 /// If a request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does; some may have been asked.
+/// Fails like any [`Reply`](lockkeeper_client::Reply). Some holders may have been asked.
 ///
 /// # Cancel safety
-/// Some may have been asked.
+/// Some holders may have been asked.
 pub async fn revoke(client: &Client, path: &ZnodePath) -> Result<Vec<ZnodePath>, Error> {
     Revocation::new(client, path).ask().await
 }
 
-/// A holder that is to go.
+/// A holder that has to release the lock.
 struct Holder {
     node: ZnodePath,
-    /// The transaction that created its node, if the name of the node is used again and again.
+    /// The transaction that created its node, if later nodes can have the same name.
     created: Option<Zxid>,
     is_asked: bool,
 }
 
-/// Whether one of our programs made a node.
+/// Whether a Lockkeeper program created the node.
 fn is_ours(entry: &Entry) -> bool {
     entry.owner.is_some() || entry.is_revoked()
 }
 
-/// Asks the one whose node this is to give its lock back, or its place in the queue. Returns
-/// whether there is such a node. Costs one round trip.
+/// Asks the contender with this node to release its lock, or to leave the queue. Returns
+/// whether the node exists. Costs one round trip.
 ///
 /// # Errors
 /// If the request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does; it may have been asked.
+/// Fails like any [`Reply`](lockkeeper_client::Reply). The contender may have been asked.
 ///
 /// # Cancel safety
-/// It may have been asked.
+/// The contender may have been asked.
 pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Error> {
     applied(client.set_data(node, REQUEST, None).await)
 }
 
-/// Asks everyone who holds the lock at `path` to give it back, and deletes the nodes of those who
-/// have not done so within `grace`: they lose the lock, and are told
+/// Asks every holder of the lock at `path` to release it, and deletes the nodes of the holders that
+/// have not done so within `grace`. These lose the lock with
 /// [`LossReason::Revoked`](crate::LossReason::Revoked). Also deletes the node of a holder that
-/// [`revoke`] cannot ask. Returns how each one went. Costs what [`revoke`] costs, one round trip to watch,
+/// [`revoke`] cannot ask. Returns how each one reacted. Costs the same as [`revoke`], one round trip to watch,
 /// and one to delete, or two if the node at the path is itself the lock. Do not use it where [`revoke`] must not
 /// be used.
 ///
@@ -302,11 +304,11 @@ pub async fn revoke_node(client: &Client, node: &ZnodePath) -> Result<bool, Erro
 /// If a request fails.
 ///
 /// # Session loss
-/// Fails if a request has no answer yet, and else waits on in the next session. Those who were asked stay
-/// asked.
+/// Fails if a request is still unanswered, and otherwise keeps waiting in the next session. Requests to holders are not
+/// withdrawn.
 ///
 /// # Cancel safety
-/// Those who were asked stay asked. Those whose grace time is over may have been forced.
+/// Requests to holders are not withdrawn. Holders whose grace time is over may have lost the lock.
 pub async fn revoke_within(
     client: &Client,
     path: &ZnodePath,
@@ -322,7 +324,7 @@ async fn gone(client: &Client, holder: &Holder) -> Result<(), Error> {
             Ok(((_, stat), _)) if !holder.is(&stat) => return Ok(()),
             Ok((_, mut watcher)) => match watcher.changed().await {
                 Ok(event) if event.kind == EventKind::NodeDeleted => return Ok(()),
-                // A watch that ended with its session: the next look tells more.
+                // The watch ended with its session. The next read shows the state.
                 _ => {}
             },
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Ok(()),
@@ -331,14 +333,14 @@ async fn gone(client: &Client, holder: &Holder) -> Result<(), Error> {
     }
 }
 
-/// Deletes a holder's node. Returns whether it was there.
+/// Deletes a holder's node. Returns whether the node existed.
 async fn force(client: &Client, holder: &Holder) -> Result<bool, Error> {
     let node = &holder.node;
     if holder.created.is_none() {
         return applied(client.delete(node, None).await);
     }
-    // The node of a later holder has the same name. It has the same version only if it was written to as
-    // often, so what is left is a holder that changes between the two requests.
+    // The node of a later holder has the same name. The version protects it unless it was written equally
+    // often and the holder changed between the two requests.
     loop {
         let Some((_, stat)) = present(client.data(node).await)? else { return Ok(false) };
         if !holder.is(&stat) {
@@ -352,13 +354,13 @@ async fn force(client: &Client, holder: &Holder) -> Result<bool, Error> {
 }
 
 impl Holder {
-    /// Whether this is the stat of its node, and not of a later one with the same name.
+    /// Whether this is the stat of its node, and not of a later node with the same name.
     fn is(&self, stat: &Stat) -> bool {
         self.created.is_none_or(|created| created == stat.czxid)
     }
 }
 
-/// Whether a write found its node.
+/// Whether a write found the node.
 fn applied<T>(result: Result<T, Error>) -> Result<bool, Error> {
     present(result).map(|found| found.is_some())
 }

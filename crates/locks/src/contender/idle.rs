@@ -1,7 +1,7 @@
-//! Deletes the nodes of idle locks from a queue, where only contenders should be.
+//! Deletes the nodes of idle locks from a queue, which should contain only contenders.
 //!
 //! The node of a lock below this one blocks the queue until the server removes it, a minute or more
-//! after its last use. So a contender that finds one deletes it. No other client loses anything: the
+//! after its last use. A contender that finds such a node deletes it. This does not affect other clients: the
 //! server refuses to delete a node with children, and a client that is about to create a child
 //! creates the parent again, as it does after the server has removed it.
 
@@ -11,19 +11,19 @@ use lockkeeper_client::{Client, Error, ErrorCode, SessionId, Stat, ZnodePath};
 use crate::permit_format::PermitFormat;
 use crate::profile::Profile;
 
-/// With more than this it is a folder of locks, and not one that was forgotten.
-const MOST: usize = 32;
+/// With more children than this, the node is a directory of locks and not a forgotten lock.
+const MAX_IDLE_LOCKS: usize = 32;
 
-/// Deletes children of a lock that are idle locks themselves. Says whether there is none of these
-/// names any more.
+/// Deletes children of a lock that are idle locks themselves. Returns whether all children with these
+/// names are gone.
 pub(crate) async fn clear(
     client: &Client,
     lock: &ZnodePath,
     profile: Profile,
     names: &[String],
 ) -> bool {
-    // kazoo makes its parents once, and fails when they are gone.
-    if profile == Profile::Kazoo || names.len() > MOST {
+    // kazoo creates parent nodes once, and fails when they are gone.
+    if profile == Profile::Kazoo || names.len() > MAX_IDLE_LOCKS {
         return false;
     }
     let nodes: Vec<_> = names.iter().filter_map(|name| lock.child(name).ok()).collect();
@@ -37,7 +37,7 @@ pub(crate) async fn clear(
         }
     }
 
-    // The version protects data that was written since.
+    // The version protects data that was written after the read.
     let asked = idle.iter().map(|(node, version)| client.delete(node, Some(*version)));
     let asked: Vec<_> = asked.collect();
     let mut cleared = true;
@@ -47,8 +47,8 @@ pub(crate) async fn clear(
     cleared
 }
 
-/// Whether it is a node that had contenders and has none, and nothing else to keep it for: a server
-/// does not tell containers from other nodes.
+/// Whether the node had contenders, does not have any now, and has nothing else to keep. Servers do not
+/// report whether a node is a container.
 fn is_idle_lock(data: &Bytes, stat: &Stat) -> bool {
     let was_used = stat.cversion > 0 && stat.num_children == 0;
     let is_plain = data.is_empty() || PermitFormat::Text.read(data).is_some();

@@ -16,24 +16,24 @@ use lockkeeper_client::{
 use crate::attempt::{Attempt, retried, retry_acquire};
 use crate::contender::idle;
 use crate::contender::order::{Place, QueueTail, Standing, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::AcquireError;
 use crate::profile::Kind;
 
 /// A place in a queue.
 ///
-/// It exists before the request that creates its node is sent, and its drop deletes that node.
+/// It exists before the request that creates its node is sent. Dropping it deletes that node.
 #[derive(Debug)]
 pub(crate) struct Contender(Box<ContenderInner>);
 
-/// Behind a pointer, because a contender is moved many times on its way to the front.
+/// Boxed, because a contender is moved many times on its way to the front.
 #[derive(Debug)]
 struct ContenderInner {
     client: Client,
-    terms: Arc<Terms>,
-    /// What the node's name begins with; unique to this attempt.
+    settings: Arc<QueueSettings>,
+    /// The beginning of the node's name, unique to this attempt.
     prefix: String,
-    /// What is in the node when it is created.
+    /// The data that the node is created with.
     data: Bytes,
     node: Option<Created>,
     /// Whether there may be a node to delete.
@@ -42,58 +42,63 @@ struct ContenderInner {
 
 impl Contender {
     /// Creates a node at the end of the queue, and lists the queue. Costs one round trip. With the
-    /// `tail` of the last holder of the same handle nothing is listed, unless another contender has
-    /// come since; then it costs one more.
+    /// `tail` of the last holder of the same handle, it does not list the queue unless another contender has
+    /// entered since, which costs one more round trip.
     pub(crate) async fn enter(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         kind: Kind,
         data: &Bytes,
         tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), AcquireError> {
-        let attempt = async || Self::attempt(client, terms, kind, data, tail).await;
-        let entered = retried(&terms.path, attempt).await?;
+        let attempt = async || Self::attempt(client, settings, kind, data, tail).await;
+        let entered = retried(&settings.path, attempt).await?;
         if let Some(node) = &entered.0.0.node {
             client.begin_to_prove_one_service(&node.path, &node.stat);
         }
-        terms.warned.look(client, &terms.path).await;
+        settings.warned.look(client, &settings.path).await;
         Ok(entered)
     }
 
-    /// A contender for which nothing has been sent yet.
-    pub(crate) fn new(client: &Client, terms: &Arc<Terms>, kind: Kind, data: &Bytes) -> Self {
-        let prefix = terms.profile.new_prefix(kind, client.unique_id());
-        Self::reserve(client, terms, prefix, data)
+    /// A contender for which no request has been sent yet.
+    pub(crate) fn new(
+        client: &Client,
+        settings: &Arc<QueueSettings>,
+        kind: Kind,
+        data: &Bytes,
+    ) -> Self {
+        let prefix = settings.profile.new_prefix(kind, client.unique_id());
+        Self::reserve(client, settings, prefix, data)
     }
 
-    /// The same with this prefix; or with a whole name, for a node that is created without a number.
+    /// The same with this prefix, or with the whole name of a node that is created without a sequence number.
     pub(crate) fn reserve(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         prefix: String,
         data: &Bytes,
     ) -> Self {
-        let (client, terms, data) = (client.clone(), terms.clone(), data.clone());
-        Self(Box::new(ContenderInner { client, terms, prefix, data, node: None, armed: true }))
+        let (client, settings, data) = (client.clone(), settings.clone(), data.clone());
+        Self(Box::new(ContenderInner { client, settings, prefix, data, node: None, armed: true }))
     }
 
-    /// The path to create its node at; the server puts a number after it.
+    /// The path to create its node at. The server appends the sequence number.
     pub(crate) fn new_node(&self) -> ZnodePath {
         self.path().child(&self.0.prefix).expect("prefixes are made of letters, digits and dashes")
     }
 
     async fn attempt(
         client: &Client,
-        terms: &Arc<Terms>,
+        settings: &Arc<QueueSettings>,
         kind: Kind,
         data: &Bytes,
         tail: Option<&QueueTail>,
     ) -> Result<(Self, WaitQueue), Attempt> {
-        let mut contender = Self::new(client, terms, kind, data);
+        let mut contender = Self::new(client, settings, kind, data);
         let name = contender.new_node();
         let old = tail.map(QueueTail::node);
 
-        // The server answers in order, so the listing shows the new node.
+        // The server processes requests in order, so the listing shows the new node.
         let mode = CreateMode::EphemeralSequential;
         let (created, listing) = client.replace(old, &name, data, mode);
 
@@ -101,8 +106,8 @@ impl Contender {
             Ok(created) => contender.0.node = Some(created),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 contender.0.armed = false;
-                let ensured = client.ensure(&terms.path, terms.profile.parents()).await;
-                ensured.map_err(|error| Attempt::at_entry(&terms.path, error))?;
+                let ensured = client.ensure(&settings.path, settings.profile.parents()).await;
+                ensured.map_err(|error| Attempt::at_entry(&settings.path, error))?;
                 return Err(Attempt::Prepared);
             }
             Err(error) => return contender.recover(error).await,
@@ -117,7 +122,7 @@ impl Contender {
         };
 
         let listing = listing.await.map_err(|error| {
-            Attempt::at_listing(error, |error| Attempt::at_entry(&terms.path, error))
+            Attempt::at_listing(error, |error| Attempt::at_entry(&settings.path, error))
         })?;
         match contender.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => {
@@ -128,7 +133,7 @@ impl Contender {
         }
     }
 
-    /// Starts again if the node belongs to an older session: no caller relies on the place yet.
+    /// Fails with a transient error if the node belongs to an older session: no caller relies on the place yet.
     fn entered(self, queue: Result<WaitQueue, AcquireError>) -> Result<(Self, WaitQueue), Attempt> {
         match queue {
             _ if self.session() != self.0.client.session_id() => Err(Attempt::Again),
@@ -137,24 +142,25 @@ impl Contender {
         }
     }
 
-    /// The queue, as the last holder of the same handle knew it; `None` if only a listing can tell.
+    /// The queue with this contender at its end, as the last holder of the same handle knew it. `None` if a
+    /// listing is needed.
     fn follow(&self, tail: &QueueTail) -> Option<WaitQueue> {
         let name = self.name()?;
-        let (kind, sequence) = self.0.terms.profile.parse(name, self.0.terms.kinds)?;
+        let (kind, sequence) = self.0.settings.profile.parse(name, self.0.settings.kinds)?;
         tail.with(Place { sequence, kind, name: name.to_owned() })
     }
 
-    /// Finds out whether the node was created, after the reply to the create was lost.
+    /// Finds out whether the node was created, after the reply to the create request was lost.
     async fn recover(mut self, error: Error) -> Result<(Self, WaitQueue), Attempt> {
-        let path = self.0.terms.path.clone();
+        let path = self.0.settings.path.clone();
         let again = |error: Error| Attempt::at_entry(&path, error);
         if error.outcome() == Outcome::NotApplied || error.is_session_expired() {
-            // There is no node, or it is gone with its session.
+            // The node was not created, or is gone with its session.
             self.0.armed = false;
             return Err(again(error));
         }
 
-        // The new connection may be to a server that lags behind the one that took the create.
+        // The new connection may lead to a server that lags behind the one that received the create request.
         let synced = self.0.client.sync(&path);
         let listing = self.0.client.children(&path);
         synced.await.map_err(again)?;
@@ -166,7 +172,7 @@ impl Contender {
         let node = path.child(name).map_err(|_| Attempt::Again)?;
 
         match self.0.client.exists(&node).await.map_err(again)? {
-            // A node of another session is about to vanish: it is never adopted.
+            // A node of another session will vanish soon, so it is never adopted.
             Some(stat) if stat.ephemeral_owner == self.0.client.session_id() => {
                 self.0.node = Some(Created { path: node, stat });
                 let queue = self.read_or_list(listing).await;
@@ -177,18 +183,19 @@ impl Contender {
     }
 
     /// Deletes these children of the lock's node if all of them are nodes of idle locks. Returns
-    /// whether none of them is left.
+    /// whether all of them are gone.
     pub(crate) async fn clear(&self, names: &[String]) -> bool {
-        let Terms { path, profile, .. } = &*self.0.terms;
+        let QueueSettings { path, profile, .. } = &*self.0.settings;
         idle::clear(&self.0.client, path, *profile, names).await
     }
 
     /// Reads a listing of the queue.
     pub(crate) fn read_queue(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
-        self.checked(self.0.terms.read(listing)?)
+        self.checked(self.0.settings.read(listing)?)
     }
 
-    /// The same, and lists again what has other nodes than contenders in it, to delete those of idle locks.
+    /// Reads a listing of the queue. If it contains nodes other than contenders, deletes the nodes of idle
+    /// locks, and lists the queue again.
     async fn read_or_list(&self, listing: Listing) -> Result<WaitQueue, AcquireError> {
         match self.read_queue(listing) {
             Err(AcquireError::Foreign { .. }) => self.list().await,
@@ -196,16 +203,16 @@ impl Contender {
         }
     }
 
-    /// Refuses a queue whose numbers are used up.
+    /// Fails if the sequence numbers of the queue are used up.
     fn checked(&self, queue: WaitQueue) -> Result<WaitQueue, AcquireError> {
         let own = self.name();
         match queue.places().iter().find(|place| Some(place.name.as_str()) == own) {
-            Some(place) => self.0.terms.check_number(place.sequence).map(|()| queue),
+            Some(place) => self.0.settings.check_number(place.sequence).map(|()| queue),
             None => Ok(queue),
         }
     }
 
-    /// What the grant needs, if no contender ahead blocks this one now.
+    /// The front of the queue, if no contender ahead blocks this one now.
     pub(crate) fn at_front(&self, queue: &WaitQueue) -> Result<Option<Front>, AcquireError> {
         match queue.standing(self.name().unwrap_or_default()) {
             Standing::Held => Ok(Some(Front { own: None })),
@@ -214,7 +221,7 @@ impl Contender {
         }
     }
 
-    /// Hands the node over, and its deletion with it.
+    /// Hands the node over, together with the duty to delete it.
     pub(crate) fn take_node(&mut self) -> Option<Created> {
         let node = self.0.node.take()?;
         self.0.armed = false;
@@ -228,13 +235,13 @@ impl Contender {
         if is_expired || client.is_closed() {
             return self.session_ended();
         }
-        let node = self.0.node.as_ref().map_or(&self.0.terms.path, |node| &node.path);
+        let node = self.0.node.as_ref().map_or(&self.0.settings.path, |node| &node.path);
         AcquireError::NodeDeleted { node: node.clone() }
     }
 
-    /// The same when an event tells it. Servers tell of the nodes that go with a session before they tell
-    /// that it is over, and only a session that goes on is answered after that. Costs one round trip.
-    pub(crate) async fn told_deleted(&self) -> AcquireError {
+    /// The same after an event of the deletion. Servers send the events of a session's nodes before they report
+    /// the end of the session, and they reply only to a session that is still alive. Costs one round trip.
+    pub(crate) async fn deleted_by_event(&self) -> AcquireError {
         while self.session() == self.0.client.session_id() {
             match self.0.client.exists(self.path()).await {
                 Ok(_) => break,
@@ -257,7 +264,7 @@ impl Drop for Contender {
             Some(node) if node.stat.ephemeral_owner != self.0.client.session_id() => return,
             Some(node) => Cleanup::Node(node.path.clone()),
             None => {
-                let (parent, prefix) = (self.0.terms.path.clone(), self.0.prefix.clone());
+                let (parent, prefix) = (self.0.settings.path.clone(), self.0.prefix.clone());
                 Cleanup::ByPrefix { parent, prefix }
             }
         };
@@ -265,7 +272,7 @@ impl Drop for Contender {
     }
 }
 
-/// What a contender at the front passes on to its guard.
+/// What a contender at the front passes to its guard.
 #[derive(Debug)]
 pub(crate) struct Front {
     /// The watch on its own node, if it has one from its wait.

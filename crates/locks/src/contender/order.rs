@@ -1,6 +1,6 @@
-//! Who is ahead of whom: a pure function of a listing.
+//! The order of contenders: a pure function of a listing.
 //!
-//! Production, the simulation and the model all use it. [`Kind::is_blocked_by`] says which kinds
+//! Production code, the simulation and the model all use it. [`Kind::is_blocked_by`] defines which kinds
 //! exclude each other.
 
 mod permits;
@@ -12,7 +12,7 @@ use lockkeeper_client::{Sequence, Stat, ZnodePath, Zxid};
 
 use crate::profile::{Kind, Profile};
 
-/// A contender, as its name tells it.
+/// A contender, as its name describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The order of arrival.
@@ -28,11 +28,11 @@ pub struct Place {
 pub enum Standing {
     /// No contender ahead blocks it.
     Held,
-    /// It must wait until one of these nodes has gone: the closest ones ahead that block it. One
-    /// node, except where permits are counted; none if it asks for more permits than there are.
+    /// It must wait until one of these nodes is gone: the closest ones ahead that block it. One
+    /// node, except where permits are counted; empty if it asks for more permits than there are.
     WaitOn(Vec<String>),
-    /// A contender ahead has gone, and only a new listing can tell the rest: others further ahead may
-    /// have gone too, or another node may have taken its place.
+    /// A contender ahead is gone, and a new listing is needed: contenders further ahead may
+    /// be gone too, or another node may have taken its place.
     ListAgain,
     /// It is not in the queue.
     Gone,
@@ -41,28 +41,28 @@ pub enum Standing {
 /// The contenders of one lock, first to last.
 ///
 /// New contenders enter at the end. So a contender that does not block another one when the queue is
-/// listed does not block it later, and a contender with one other ahead holds when that one has gone.
-/// The exception is a contender that is replaced by one of another kind at the same number
-/// ([`Kind::may_become`]). [`Standing::ListAgain`] says where the listing is not enough.
+/// listed does not block it later, and a contender with one other ahead holds when that one is gone.
+/// The exception is a contender that is replaced by one of another kind with the same number
+/// ([`Kind::may_become`]). [`Standing::ListAgain`] is returned where the listing is not enough.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WaitQueue {
     places: Vec<Place>,
     /// The kinds of the contenders that were removed since the listing.
     gone: Vec<Kind>,
     permits: u32,
-    /// How the lock's node was when it was listed.
+    /// The state of the lock's node at the listing.
     listed: ListingState,
 }
 
-/// The last transactions that had created the lock's node, changed its data, and changed the queue;
-/// and how many nodes had been created in it.
+/// The last transactions that created the lock's node, changed its data, and changed the queue,
+/// and the number of nodes created in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct ListingState {
     created: Zxid,
     changed: Zxid,
     queue: Zxid,
-    /// Twice the number of the next node: a server counts in `cversion` what was created and what was
-    /// deleted, so with the children that are there, it has all that were created twice.
+    /// Twice the number of the next node. The server's `cversion` counts creations and
+    /// deletions. Added to the number of present children, it counts each creation twice.
     twice_next: i32,
 }
 
@@ -72,16 +72,16 @@ impl Default for WaitQueue {
     }
 }
 
-/// Names that are no contenders of the lock's profile.
+/// Names that are not contenders of the lock's profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign(pub Vec<String>);
 
 impl WaitQueue {
-    /// Puts the children of a lock's node in order.
+    /// Sorts the children of a lock's node into a queue.
     ///
     /// # Errors
-    /// If there are names that are no contenders of these kinds. Their programs may order the queue
-    /// in another way, so its order is unknown.
+    /// If there are names that are not contenders of these kinds. The programs that created them may order the queue
+    /// differently, so its order is unknown.
     pub fn read(names: Vec<String>, profile: Profile, kinds: &[Kind]) -> Result<Self, Foreign> {
         let mut places = Vec::with_capacity(names.len());
         let mut foreign = Vec::new();
@@ -100,7 +100,7 @@ impl WaitQueue {
         Ok(Self { places, ..Self::default() })
     }
 
-    /// How the contender with this name stands.
+    /// The standing of the contender with this name.
     pub fn standing(&self, own: &str) -> Standing {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return Standing::Gone;
@@ -116,8 +116,8 @@ impl WaitQueue {
         };
 
         match in_the_way {
-            // Those ahead of the one that has gone have probably gone before it. One listing tells; a
-            // watch on each of them in turn would cost a round trip each.
+            // The contenders ahead of the one that is gone have probably left before it. One listing shows
+            // this; watching each of them in turn would cost a round trip each.
             Some(_) if !self.gone.is_empty() => Standing::ListAgain,
             Some(closest) => Standing::WaitOn(closest),
             None if self.may_be_outdated(me, ahead) => Standing::ListAgain,
@@ -154,22 +154,22 @@ impl WaitQueue {
             && kinds.any(|kind| kind.may_become().iter().any(|kind| me.is_blocked_by(*kind)))
     }
 
-    /// Removes a contender that has gone.
+    /// Removes a contender that is gone.
     pub fn remove(&mut self, name: &str) {
         let Some(index) = self.places.iter().position(|place| place.name == name) else { return };
         self.gone.push(self.places.remove(index).kind);
     }
 
-    /// The same as if only these had been listed.
+    /// Keeps only these contenders, as if the others had not been listed.
     pub(crate) fn keep(&mut self, is_there: impl Fn(&Place) -> bool) {
         self.places.retain(is_there);
     }
 
-    /// What the holder with this node knows of the end of the queue.
+    /// What the holder with this node knows about the end of the queue.
     ///
     /// `None` if a contender was removed since the listing: others have probably entered by now. Also
-    /// `None` unless the last contender is the last that was created, by its number and by the server's
-    /// count: that excludes names without a server's number, and servers that count otherwise.
+    /// `None` unless the last contender is the last node created, both by its number and by the server's
+    /// count. This excludes names whose number is not from a server, and servers that count differently.
     pub fn tail(&self, node: &ZnodePath) -> Option<QueueTail> {
         let last = self.places.last().filter(|_| !self.has_changed())?.sequence;
         let next = last.0.checked_add(1)?;
@@ -190,7 +190,7 @@ impl WaitQueue {
     }
 
     /// Whether the contender with this name may hold as soon as one of the nodes of
-    /// [`Standing::WaitOn`] has gone. If not, it needs a new listing first.
+    /// [`Standing::WaitOn`] is gone. If not, it needs a new listing first.
     pub fn is_next(&self, own: &str, closest: &[String]) -> bool {
         let Some(index) = self.places.iter().position(|place| place.name == own) else {
             return false;
@@ -207,20 +207,20 @@ impl WaitQueue {
         &self.places
     }
 
-    /// Notes the stat of the lock's node at the listing.
+    /// Records the stat of the lock's node at the listing.
     pub fn set_listed(&mut self, lock: &Stat) {
         let (created, changed, queue) = (lock.czxid, lock.mzxid, lock.pzxid);
         let twice_next = lock.cversion.wrapping_add(lock.num_children);
         self.listed = ListingState { created, changed, queue, twice_next };
     }
 
-    /// Whether the transaction that created a contender's node is a valid token now that it holds: no
+    /// Whether the transaction that created a contender's node is a valid token now that it holds, that is, no
     /// earlier holder has a larger one.
     ///
     /// A contender that overtakes others, as in an upgrade, writes to the lock's own node in the
     /// same transaction. Before the first such write, tokens are in the order of the queue. After
     /// it, contenders that had to wait mint a token when they hold, and a later contender may be
-    /// behind one of those. So its creation counts only if nothing blocked it then.
+    /// behind one of those. So its creation is a valid token only if nothing blocked it then.
     pub fn vouches_for(&self, own: Zxid) -> bool {
         let ListingState { created, changed, queue, .. } = self.listed;
         let at_once = self.gone.is_empty() && queue == own;
@@ -228,19 +228,19 @@ impl WaitQueue {
     }
 }
 
-/// What a holder that releases knows of the end of the queue. It is enough for the next contender of
-/// the same handle if one transaction deletes the holder's node and creates the contender's.
+/// What a releasing holder knows about the end of the queue. It is enough for the next contender of
+/// the same handle if one transaction deletes the holder's node and creates the contender's node.
 ///
-/// A server numbers the nodes of a parent one after the other. The parent is still the one that was
+/// A server numbers the children of a node consecutively. The parent is still the one that was
 /// listed, because the holder's node was in it until that transaction. So if the new node has the
-/// number that was the next one at the listing, no other contender has entered since.
+/// number that was next at the listing, no other contender has entered since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueTail {
     /// The holder's node.
     node: ZnodePath,
     /// The number of the next node.
     next: Sequence,
-    /// The last two contenders besides the holder. Two are enough: a contender with two or more
+    /// The last two contenders other than the holder. Two are enough: a contender with two or more
     /// ahead lists the queue again anyway when its turn comes.
     others: Vec<Place>,
 }
@@ -256,7 +256,7 @@ impl QueueTail {
         if new.sequence != self.next {
             return None;
         }
-        // The lock's node may have been written to since: it vouches for no token.
+        // The lock's node may have been written to since, so no creation counts as a token.
         let changed = Zxid(i64::MAX);
         let twice_next = new.sequence.0.wrapping_add(1).wrapping_mul(2);
         let listed = ListingState { changed, twice_next, ..ListingState::default() };
@@ -265,7 +265,7 @@ impl QueueTail {
         Some(WaitQueue { places, listed, ..WaitQueue::default() })
     }
 
-    /// Whether the holder was alone in the queue.
+    /// Whether the holder was the only contender in the queue.
     pub fn is_whole_queue(&self) -> bool {
         self.others.is_empty()
     }

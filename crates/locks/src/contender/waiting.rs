@@ -1,4 +1,4 @@
-//! How a contender waits: it watches the nodes that block it, and its own.
+//! A waiting contender watches the nodes that block it, and its own node.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::contender::watches::{Watches, first_event, own_event};
 use crate::error::AcquireError;
 
 /// How long a contender that is not next waits before it also watches its own node. Its turn comes
-/// with a listing, which shows that node, so only a long wait needs the watch. The watch can cost a
-/// contended lock a fifth of its hand-offs (`docs/decisions/0011-own-watch.md`).
+/// with a listing, which shows that node, so only a long wait needs the watch. The watch can reduce the
+/// hand-offs of a contended lock by a fifth (`docs/decisions/0011-own-watch.md`).
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(250);
 
-/// How often nodes of idle locks are deleted for one listing: those that appear again are in use.
-const MOST_CLEARINGS: u32 = 8;
+/// How often nodes of idle locks are deleted for one listing. Nodes that appear again are in use.
+const MAX_CLEARINGS: u32 = 8;
 
 /// When a waiting contender watches its own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnWatch {
-    /// From the start: for a contender that may hold without another listing, or needs the news at once.
+    /// From the start: for a contender that may hold without another listing, or must learn of a deletion at once.
     AtOnce,
     /// After [`OWN_WATCH_AFTER`].
     Late,
@@ -31,8 +31,8 @@ pub(crate) enum OwnWatch {
 
 impl Contender {
     /// Waits until no contender ahead blocks this one, and keeps `queue` up to date. Costs one round
-    /// trip and an event, for a watch on the closest one ahead, and a listing if there were more. The
-    /// next contender watches its own node in the same round trip, others do so later, for one more.
+    /// trip and an event for the watch on the closest contender ahead, and a listing if there were more ahead. The
+    /// next contender watches its own node in the same round trip. Others do so later, for one more round trip.
     /// A contender ahead that gives up its place costs the same again.
     pub(crate) async fn wait_in(&self, queue: &mut WaitQueue) -> Result<Front, AcquireError> {
         let mut watches = Watches::default();
@@ -52,7 +52,7 @@ impl Contender {
                         queue.remove(&gone);
                     }
                 }
-                // `Held` without a watch on its own node: that may be gone as well.
+                // With `Held` but without a watch on its own node, that node may be gone as well.
                 Standing::Held | Standing::ListAgain => {
                     let permits = queue.permits();
                     *queue = self.list().await?;
@@ -62,7 +62,7 @@ impl Contender {
         }
     }
 
-    /// Lists the queue again, over lost connections. Deletes nodes of idle locks in it.
+    /// Lists the queue again, and retries after lost connections. Deletes nodes of idle locks in it.
     pub(crate) async fn list(&self) -> Result<WaitQueue, AcquireError> {
         let mut clearings = 0;
         loop {
@@ -77,7 +77,7 @@ impl Contender {
 
             match self.read_queue(listing) {
                 Err(AcquireError::Foreign { names, .. })
-                    if clearings < MOST_CLEARINGS && self.clear(&names).await =>
+                    if clearings < MAX_CLEARINGS && self.clear(&names).await =>
                 {
                     clearings += 1;
                 }
@@ -86,7 +86,7 @@ impl Contender {
         }
     }
 
-    /// Waits until one of these nodes is gone. Watches stay for the next time.
+    /// Waits until one of these nodes is gone. The other watches are kept for the next call.
     pub(crate) async fn outwait(
         &self,
         names: Vec<String>,
@@ -105,10 +105,10 @@ impl Contender {
             let is_watched = own.is_some();
 
             tokio::select! {
-                // One order, so that a simulation can be repeated; bad news first.
+                // A fixed order makes simulations repeatable. Failures come first.
                 biased;
                 event = own_event(own) => match event.map_err(|_| self.session_ended())?.kind {
-                    EventKind::NodeDeleted => return Err(self.told_deleted().await),
+                    EventKind::NodeDeleted => return Err(self.deleted_by_event().await),
                     _ => watches.own = Some(self.watch_own().await?),
                 },
                 (index, event) = first_event(ahead) => {
@@ -129,9 +129,9 @@ impl Contender {
         }
     }
 
-    /// Watches those of the nodes that are not watched yet, and perhaps the own one, in one round
-    /// trip. Returns those that are gone already. Refuses to wait for a node that no program
-    /// may ever delete.
+    /// Watches the nodes that are not watched yet, and the own node if requested, in one round
+    /// trip. Returns the nodes that are already gone. Fails for a node that may never
+    /// be deleted.
     async fn watch_all(
         &self,
         names: Vec<String>,
@@ -164,16 +164,16 @@ impl Contender {
         Ok(gone)
     }
 
-    /// Watches the own node, to notice its deletion by another client.
+    /// Watches the contender's own node, to notice its deletion by another client.
     async fn watch_own(&self) -> Result<Watcher, AcquireError> {
         let node = &self.node().ok_or_else(|| self.deleted())?.path;
         let watched = self.watch(node, self.client().data_watched(node)).await?;
         watched.map(|(_, watcher)| watcher).ok_or_else(|| self.deleted())
     }
 
-    /// A node and a watch on it, over lost connections; `None` if it does not exist.
+    /// Reads a node and sets a watch on it, and retries after lost connections; `None` if it does not exist.
     ///
-    /// Uses getData and not exists, which would leave a watch on a node that is gone already.
+    /// Uses getData and not exists, which would leave a watch on a node that is already gone.
     pub(crate) async fn watch(
         &self,
         node: &ZnodePath,

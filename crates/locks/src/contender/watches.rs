@@ -1,4 +1,4 @@
-//! The watches of a contender that waits, and of a holder that does.
+//! The watches of a waiting contender or holder.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
@@ -6,17 +6,17 @@ use std::task::{Context, Poll, Waker};
 
 use lockkeeper_client::{WatchEvent, WatchLost, Watcher};
 
-/// The watches of a contender that waits.
+/// The watches of a waiting contender.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// The watch on its own node.
+    /// The watch on the contender's own node.
     pub(crate) own: Option<Watcher>,
-    /// On nodes ahead.
+    /// The watches on nodes ahead.
     pub(crate) ahead: Vec<(String, Watcher)>,
 }
 
 impl Watches {
-    /// Whether the own node is watched and unchanged. A watch that has an event is dropped.
+    /// Whether the own node is watched and unchanged. Drops a watch that has an event.
     pub(crate) fn keep_own(&mut self) -> bool {
         let event = pin!(own_event(&mut self.own)).poll(&mut Context::from_waker(Waker::noop()));
         if event.is_ready() {

@@ -12,36 +12,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::inspect::{KnownTree, LockQueue};
 use crate::contender::order::{Foreign, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::election::record::{LeaderRecord, record_path};
 use crate::error::ObserveError;
 use crate::guard::revocation::REQUEST;
 use crate::profile::Kind;
 use crate::token::FencingToken;
 
-/// How many candidates may be found gone, one after the other, before the candidates are listed anew: others
+/// How many candidates in a row may be found gone before the candidates are listed again. After that many, others
 /// behind them have probably gone too.
-const MISSES: u32 = 2;
+const MAX_MISSES: u32 = 2;
 
 /// The leader of an election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. That of
+    /// The token of its [`Leadership`](crate::Leadership), which is larger for every later leader. The token of
     /// a Curator or kazoo program is derived in the same way.
     pub token: FencingToken,
-    /// The id that it gave itself. Empty while a request to leave is in the place of one that was not seen
-    /// before.
+    /// The id of the candidate. Empty if the observer has not seen it before a request to resign replaced
+    /// it in the node.
     pub id: String,
-    /// The value that it has proclaimed, if any.
+    /// The value that the leader has proclaimed, if any.
     pub value: Option<String>,
-    /// Its node.
+    /// The leader's node.
     pub node: ZnodePath,
 }
 
 impl LockQueue {
-    /// Whether this is the queue of an election, as far as the tree shows it: its candidates are named as those of
-    /// Curator's `LeaderLatch`, or its leader has proclaimed a value. In the other layouts an election is a mutex.
+    /// Whether this is the queue of an election, as far as the tree shows: its candidates have the names of
+    /// Curator's `LeaderLatch`, or its leader has proclaimed a value. In the other layouts an election looks
+    /// like a mutex.
     pub fn is_election(&self, tree: &impl KnownTree) -> bool {
         let is_latch = self.entries.first().is_some_and(|first| first.kind == Kind::Latch);
         is_latch || tree.node(record_path(&self.path).as_str()).is_some()
@@ -49,8 +50,8 @@ impl LockQueue {
 }
 
 impl Leader {
-    /// The leader of the election with this queue, in the tree that the queue is from. `None` if there is no candidate. No
-    /// I/O.
+    /// The leader of the election with this queue, read from the same tree as the queue. `None` if there is no
+    /// candidate. No I/O.
     pub fn in_tree(tree: &impl KnownTree, election: &LockQueue) -> Option<Self> {
         let first = election.holders().next()?;
         let record = tree.node(record_path(&election.path).as_str());
@@ -71,44 +72,44 @@ impl Leader {
 /// An observer of an [`Election`](crate::Election).
 ///
 /// It watches only the leader's node and remembers the queue, so a change of leader costs one event and
-/// one round trip, however many candidates there are; or up to four, with a listing, if candidates behind the
-/// leader had left before. While there is no leader it watches for the first
-/// candidate. It never shows an older leader after a newer one, not even after a new session on a server
+/// one round trip, however many candidates there are. It costs up to four round trips, with a listing, if candidates
+/// behind the leader had left before. While there is no leader, it watches for the first
+/// candidate. It never shows an older leader after a newer one, even after a new session on a server
 /// that lags behind. Dropping it removes its watches.
 #[derive(Debug)]
 pub struct Leaders {
     client: Client,
-    terms: Arc<Terms>,
+    settings: Arc<QueueSettings>,
     record_path: ZnodePath,
-    /// The candidates in order, as far as they are known. The first ones may have gone.
+    /// The known candidates, in order. The first ones may be gone.
     queue: VecDeque<ZnodePath>,
-    /// The last change of the queue, the newest leader's node and the last value that were seen: a server
-    /// that shows an older one is behind, or the servers have another history.
+    /// The last seen change of the queue. A server that shows an older one lags behind, or the servers have another
+    /// history. `newest_leader` and `newest_value` are the same for the newest leader's node and the last value.
     newest: Zxid,
     newest_leader: Zxid,
     newest_value: Zxid,
     first: FirstPlace,
-    /// What was proclaimed, and the watch on it; `None` if it must be read again.
+    /// The record that was read, and the watch on it; `None` if it must be read again.
     record: Option<(Option<LeaderRecord>, Watcher)>,
     current: Option<Leader>,
 }
 
-/// What is known of the first place.
+/// What is known about the first place.
 #[derive(Debug)]
 enum FirstPlace {
-    /// It must be looked at again.
+    /// It must be read again.
     Unknown,
-    /// Somebody has it.
+    /// A candidate has it.
     Taken { token: FencingToken, id: String, node: ZnodePath, watcher: Watcher },
-    /// Nobody has it; the watch is for the first who comes.
+    /// It is vacant. The watch is for the first candidate.
     Vacant(Watcher),
 }
 
-/// Why a look did not come to an end.
+/// Why an update was interrupted.
 enum Interrupted {
     Failed(ObserveError),
     Request(Error),
-    /// The server shows what is older than what was seen.
+    /// The server shows an older state than was seen before.
     Behind,
 }
 
@@ -131,12 +132,12 @@ impl lockkeeper_client::Updates for Leaders {
 impl Leaders {
     pub(super) async fn open(
         client: &Client,
-        terms: Arc<Terms>,
+        settings: Arc<QueueSettings>,
         record: &ZnodePath,
     ) -> Result<Self, ObserveError> {
         let mut leaders = Self {
             client: client.clone(),
-            terms,
+            settings,
             record_path: record.clone(),
             queue: VecDeque::new(),
             newest: Zxid(0),
@@ -151,20 +152,19 @@ impl Leaders {
         Ok(leaders)
     }
 
-    /// Who leads, as it was last seen; `None`: nobody. Asks no server. Without a connection it is what was
-    /// seen last.
+    /// The leader as last seen, also without a connection; `None` if there was no leader. Makes no request.
     pub fn current(&self) -> Option<&Leader> {
         self.current.as_ref()
     }
 
-    /// Waits for a change: another leader, another value, or nobody (`None`). Changes that follow each
-    /// other closely may be told as one. Costs an event and one round trip, or [a few more](Leaders).
+    /// Waits for a change: another leader, another value, or no leader (`None`). Changes in quick succession
+    /// may be reported as one. Costs an event and one round trip, or [a few more](Leaders).
     ///
     /// # Errors
-    /// As [`Election::observe`](crate::Election::observe).
+    /// Same as [`Election::observe`](crate::Election::observe).
     ///
     /// # Session loss
-    /// Goes on with the next session; tells only what is different then.
+    /// Continues with the next session, and reports only what has changed.
     ///
     /// # Cancel safety
     /// Safe: no change is lost.
@@ -181,7 +181,7 @@ impl Leaders {
         }
     }
 
-    /// Waits for an event, and notes what must be looked at again.
+    /// Waits for an event, and notes what must be read again.
     async fn changed(&mut self) {
         let Some((_, record)) = &mut self.record else { return };
         let (first, is_taken) = match &mut self.first {
@@ -191,14 +191,14 @@ impl Leaders {
         };
 
         let (event, of_record) = tokio::select! {
-            // One order, so that a simulation can be repeated.
+            // A fixed order makes simulations repeatable.
             biased;
             event = first.changed() => (event, false),
             event = record.changed() => (event, true),
         };
 
         match event {
-            // All watches end with their session. In the next one anything may have happened.
+            // All watches end with their session, and anything may have changed since.
             Err(_) => {
                 (self.first, self.record) = (FirstPlace::Unknown, None);
                 self.queue.clear();
@@ -212,7 +212,7 @@ impl Leaders {
         }
     }
 
-    /// Looks at what must be looked at again, over lost connections and sessions.
+    /// Reads what must be read again, and retries after lost connections and sessions.
     async fn look(&mut self) -> Result<(), ObserveError> {
         loop {
             match self.look_once().await {
@@ -240,11 +240,11 @@ impl Leaders {
     }
 
     async fn look_once(&mut self) -> Result<(), Interrupted> {
-        // The first place comes first: a value that is read later is not older than the leader.
+        // The first place is read first: a value that is read later is not older than the leader.
         let mut misses = 0;
         while matches!(self.first, FirstPlace::Unknown) {
             match self.queue.front().cloned() {
-                Some(node) if misses < MISSES => {
+                Some(node) if misses < MAX_MISSES => {
                     self.look_at(node).await?;
                     misses += 1;
                 }
@@ -262,19 +262,19 @@ impl Leaders {
         Ok(())
     }
 
-    /// Looks at the candidate that is first as far as is known.
+    /// Reads the first known candidate.
     async fn look_at(&mut self, node: ZnodePath) -> Result<(), Interrupted> {
         let horizon = Horizon::of(&self.client);
         match self.client.data_watched(&node).await {
             Ok(((data, stat), watcher)) => {
                 self.follows(horizon, self.newest_leader, stat.czxid)?;
-                if !self.terms.profile.is_contender(&stat) {
-                    let path = self.terms.path.clone();
+                if !self.settings.profile.is_contender(&stat) {
+                    let path = self.settings.path.clone();
                     return Err(Interrupted::Failed(ObserveError::NotEphemeral { path, node }));
                 }
 
                 let token = FencingToken::new(stat.czxid);
-                // What somebody who wants it to leave has written there is no id. Our candidates write theirs
+                // A request to resign is not an id. Lockkeeper candidates write their id
                 // back.
                 let id = match &self.current {
                     Some(known) if known.node == node && !known.id.is_empty() => known.id.clone(),
@@ -293,9 +293,9 @@ impl Leaders {
         Ok(())
     }
 
-    /// Lists the candidates; watches for the first one if there is none.
+    /// Lists the candidates. If there are none, watches for the first one.
     async fn list(&mut self) -> Result<(), Interrupted> {
-        let path = self.terms.path.clone();
+        let path = self.settings.path.clone();
         self.queue.clear();
         let horizon = Horizon::of(&self.client);
         match self.client.children(&path).await {
@@ -315,7 +315,7 @@ impl Leaders {
                 }
             }
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
-                // A server that is behind does not know the node yet.
+                // A server that lags behind may not know the node yet.
                 if self.newest > Zxid(0) {
                     self.client.sync(&path).await?;
                 }
@@ -333,7 +333,7 @@ impl Leaders {
     fn remember(&mut self, horizon: Horizon, (names, stat): Listing) -> Result<bool, Interrupted> {
         self.follows(horizon, self.newest, stat.pzxid)?;
         self.newest = stat.pzxid;
-        self.queue = candidates(names, &self.terms).map_err(Interrupted::Failed)?;
+        self.queue = candidates(names, &self.settings).map_err(Interrupted::Failed)?;
         Ok(!self.queue.is_empty())
     }
 
@@ -350,7 +350,7 @@ impl Leaders {
                 Err(error) => return Err(error.into()),
             }
 
-            // A server that is behind does not know the node yet.
+            // A server that lags behind may not know the node yet.
             if self.newest_value > Zxid(0) {
                 self.client.sync(&self.record_path).await?;
             }
@@ -361,7 +361,7 @@ impl Leaders {
         }
     }
 
-    /// Refuses what may be older than what was seen.
+    /// Fails if the state may be older than what was seen.
     fn follows(&self, horizon: Horizon, seen: Zxid, now: Zxid) -> Result<(), Interrupted> {
         match now < seen && horizon.is_behind(&self.client, seen) {
             true => Err(Interrupted::Behind),
@@ -369,17 +369,17 @@ impl Leaders {
         }
     }
 
-    /// The server shows what is older than what was seen: it is asked again when it has caught up, or
-    /// another one is.
+    /// Waits after a server has shown an older state than was seen, until it has caught up or the client has
+    /// another server.
     async fn catch_up(&mut self) {
         self.queue.clear();
         (self.first, self.record) = (FirstPlace::Unknown, None);
-        // Whatever comes of it shows in what is looked at next.
-        let _ = self.client.sync(&self.terms.path).await;
+        // The next read shows the result.
+        let _ = self.client.sync(&self.settings.path).await;
         tokio::time::sleep(BEHIND_PAUSE).await;
     }
 
-    /// Returns when what failed may be tried again.
+    /// Returns when a failed request may be repeated.
     async fn outlast(&mut self, error: Error) -> Result<(), ObserveError> {
         if error.is_session_expired() {
             self.queue.clear();
@@ -390,7 +390,7 @@ impl Leaders {
             reachable(&self.client).await;
             return Ok(());
         }
-        let path = &self.terms.path;
+        let path = &self.settings.path;
         let failed = |source| ObserveError::Client { path: path.clone(), source };
         retry_pause(error).await.map_err(failed)
     }
@@ -399,9 +399,12 @@ impl Leaders {
 /// The nodes of the candidates, the first one first.
 ///
 /// # Errors
-/// If there are others among them, or names that no node can have.
-fn candidates(names: Vec<String>, terms: &Terms) -> Result<VecDeque<ZnodePath>, ObserveError> {
-    let Terms { path, profile, kinds, .. } = terms;
+/// If there are nodes that are not candidates, or names that are not valid.
+fn candidates(
+    names: Vec<String>,
+    settings: &QueueSettings,
+) -> Result<VecDeque<ZnodePath>, ObserveError> {
+    let QueueSettings { path, profile, kinds, .. } = settings;
     let foreign = |names| ObserveError::Foreign { path: path.clone(), names };
     let queue = WaitQueue::read(names, *profile, kinds).map_err(|Foreign(names)| foreign(names))?;
     let nodes = queue
@@ -416,16 +419,16 @@ mod tests {
     use super::*;
     use crate::election::ElectionLayout;
 
-    /// A server may list what it likes.
+    /// A server may send any list.
     #[test]
     fn a_name_that_no_node_can_have_is_an_error() {
         let path = ZnodePath::new("/election").unwrap();
-        let terms = ElectionLayout::default().terms(path.clone());
+        let settings = ElectionLayout::default().settings(path.clone());
         let good = "a-latch-0000000001";
-        let listed = candidates(vec![good.to_owned()], &terms).unwrap();
+        let listed = candidates(vec![good.to_owned()], &settings).unwrap();
         assert_eq!(listed, [path.child(good).unwrap()]);
         for bad in ["a/b-latch-0000000002", "a\0-latch-0000000002"] {
-            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &terms);
+            let refused = candidates(vec![good.to_owned(), bad.to_owned()], &settings);
             let Err(ObserveError::Foreign { names, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!(names, [bad]);
         }

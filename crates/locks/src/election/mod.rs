@@ -1,10 +1,10 @@
-//! Leader election: one program at a time leads, and observers see which one.
+//! Leader election: one program at a time leads, and observers see which one it is.
 //!
 //! ```text
 //!   mod        Election: campaigning; Leadership: a guard that can proclaim a value
-//!   leaders    Leaders: an observer of who leads
-//!   layout     how candidates are named, so that Curator and kazoo programs take part
-//!   record     the value that a leader proclaims, and where it is
+//!   leaders    Leaders: observes the leader
+//!   layout     the names of candidates, which allow Curator and kazoo programs to take part
+//!   record     the record of the value that a leader proclaims
 //!   term       Term: a leadership that the work of `lead` shares
 //! ```
 
@@ -24,13 +24,13 @@ use lockkeeper_client::retry::{TooLong, Unanswered, retry_pause};
 use lockkeeper_client::{Client, CreateMode, ErrorCode, OpResult, TransactionError, ZnodePath};
 use tokio::sync::oneshot;
 
-use crate::acquire::entrance::Entrance;
 use crate::acquire::local::Sharing;
+use crate::acquire::queue_handle::QueueHandle;
 use crate::error::{
     AcquireError, BuildError, LossReason, ObserveError, ProclaimError, ReleaseError,
 };
 use crate::guard::offers_guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::locks::{Mutex, MutexGuard};
 use crate::owner_info::OwnerInfo;
 
@@ -39,17 +39,17 @@ pub use leaders::{Leader, Leaders};
 use record::{LeaderRecord, record_path};
 use term::Term;
 
-/// The shortest pause of [`Election::lead`] before it campaigns again; up to twice as long, at random.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest pause of [`Election::lead`] before it campaigns again. The pause is random, and up to twice as long.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// An election: candidates stand in a queue, and the first one leads.
+/// An election: candidates wait in a queue, and the first one leads.
 ///
 /// Cheap to clone. The candidates of one handle and its clones wait in a local queue; only the first of
 /// them is a candidate on the server.
 ///
 /// # Guarantees
 ///
-/// - There is one leader at a time, by lease and by token. Leadership lasts through a lost
+/// - There is one leader at a time, by lease and by token. Leadership survives a lost
 ///   connection until the exact deadline, and its loss is reported before another candidate can
 ///   lead.
 /// - Candidates lead in order of arrival.
@@ -92,7 +92,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// leadership.proclaim("10.0.0.7:4000").await?;
 ///
 /// let leaders = election.observe().await?;
-/// let leader = leaders.current().ok_or("somebody leads")?;
+/// let leader = leaders.current().ok_or("no leader")?;
 /// assert_eq!((leader.id.as_str(), leader.value.as_deref()), ("node-7", Some("10.0.0.7:4000")));
 /// leadership.resign().await?;
 /// # drop(leaders);
@@ -129,7 +129,7 @@ pub struct ElectionBuilder {
 
 impl ElectionBuilder {
     lockkeeper_client::setters! {
-        /// What the candidate is called, for observers to read; nothing is decided by it. Default: program,
+        /// The id of the candidate, for observers to read. It does not affect the election. Default: program,
         /// process and host.
         pub fn id(self, id: impl Into<String>) => self.id = Some(id.into());
 
@@ -137,34 +137,34 @@ impl ElectionBuilder {
         /// [`ElectionLayout::CuratorLatch`].
         pub fn layout(self, layout: ElectionLayout) => self.layout = layout;
 
-        /// How long [`Election::lead`] waits, as the leader, before it begins the work: for resources that
-        /// cannot check tokens, so that what a vanished leader still had on its way arrives before. Default:
-        /// zero.
+        /// How long [`Election::lead`] waits, as the leader, before it starts the work. It is for resources that
+        /// cannot check tokens: requests of a vanished leader that are still in flight arrive before the work
+        /// starts. Default: zero.
         pub fn grace(self, grace: Duration) => self.grace = grace;
 
-        /// Has [`Election::lead`] run the work as [`Guard::run_through`](crate::Guard::run_through) does:
-        /// at a deadline it is not dropped but stands still, for less than `longest`, and goes on with the
-        /// same token if the servers prove that this candidate led all the time. For work that can stand
-        /// still at any `.await`. Default: the work is dropped at a deadline.
+        /// Makes [`Election::lead`] run the work like [`Guard::run_through`](crate::Guard::run_through):
+        /// at a deadline, the work is paused instead of dropped, for less than `longest`. It continues with the
+        /// same token if the servers prove that this candidate has led all the time. For work that can be
+        /// paused at any `.await`. Default: the work is dropped at a deadline.
         pub fn ride_out(self, longest: Duration) => self.rides_out = Some(longest);
 
-        /// The access control list of the znodes of the election, and of those that are missing above it.
-        /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        /// The access control list of the election's znodes and of missing parent znodes.
+        /// Default: the client's; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
         pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
             self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the election. No I/O.
+    /// Builds the election. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of an election: what holds for a lock's path holds here.
+    /// If the path is not valid for an election. The rules are those of a lock's path.
     pub fn build(self) -> Result<Election, BuildError> {
         let path = BuildError::check(&self.client, &self.path)?;
         let record = record_path(&path);
         let id = self.id.unwrap_or_else(|| OwnerInfo::current(None).to_string());
         let data = Bytes::from(id.clone());
-        let entrance = Entrance::new(self.client, self.layout.terms(path), data);
-        let lock = Mutex::queued(entrance, Sharing::default());
+        let queue_handle = QueueHandle::new(self.client, self.layout.settings(path), data);
+        let lock = Mutex::queued(queue_handle, Sharing::default());
         let Self { layout, grace, rides_out, .. } = self;
         Ok(Election { lock, layout, record, id, grace, rides_out })
     }
@@ -174,7 +174,7 @@ impl Election {
     /// The election at a path such as `/election/scheduler`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of an election.
+    /// If the path is not valid for an election.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -196,19 +196,19 @@ impl Election {
         self.lock.path()
     }
 
-    /// What this candidate is called.
+    /// The id of this candidate.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Stands for election, and waits until it leads. Costs one round trip if nobody else stands; behind
-    /// others, one more and an event.
+    /// Enters the election as a candidate, and waits until it leads. Costs one round trip if there is no other
+    /// candidate; behind others, one more and an event.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future withdraws the candidate; its node is deleted in the background.
@@ -216,59 +216,59 @@ impl Election {
         self.lock.acquire().await.map(|guard| self.leads(guard))
     }
 
-    /// [`Election::campaign`], but not for longer than `timeout`, which covers everything. Costs what
-    /// [`Election::campaign`] does.
+    /// [`Election::campaign`] with a time limit: `timeout` covers the whole call. Costs the same as
+    /// [`Election::campaign`].
     ///
     /// # Errors
-    /// As [`Election::campaign`], and [`AcquireError::Timeout`].
+    /// Same as [`Election::campaign`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     ///
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     pub async fn campaign_timeout(&self, timeout: Duration) -> Result<Leadership, AcquireError> {
         self.lock.acquire_timeout(timeout).await.map(|guard| self.leads(guard))
     }
 
-    /// Leads only if nobody leads or stands for election; `None` if somebody does. Costs one round trip, or
-    /// none while another candidate of this handle leads or waits.
+    /// Becomes the leader only if there is no other candidate; `None` otherwise. Costs one round trip. Makes no
+    /// request while another candidate of this handle leads or waits.
     ///
     /// # Errors
-    /// As [`Election::campaign`], except those of waiting.
+    /// Same as [`Election::campaign`], except those of waiting.
     ///
     /// # Session loss
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     ///
     /// # Cancel safety
-    /// As [`Election::campaign`].
+    /// Same as [`Election::campaign`].
     pub async fn try_campaign(&self) -> Result<Option<Leadership>, AcquireError> {
         Ok(self.lock.try_acquire().await?.map(|guard| self.leads(guard)))
     }
 
-    /// Does work as the leader, and returns what comes of it. When leadership is lost, drops the work at
-    /// once, and stands for election again, from the start of the work; so also when the candidate
-    /// loses its place, and when no server can be reached. Outages may be
-    /// [ridden out](ElectionBuilder::ride_out).
+    /// Runs work as the leader, and returns its result. When leadership is lost, it drops the work at
+    /// once, campaigns again, and starts the work from the beginning. It also campaigns again when the candidate
+    /// loses its place, and when no server can be reached. The work can
+    /// [survive outages](ElectionBuilder::ride_out).
     ///
-    /// Leadership ends with the work, for each handle of it. One that outlives the work, such as in a task that
-    /// it spawned, is lost from then on: with [`LossReason::Released`](crate::LossReason::Released) if the work
-    /// is done. But such a task may rely on a [deadline](crate::Guard::deadline) that it was told before. So
-    /// while a handle is kept, the next candidate leads only after that deadline, and this method returns
-    /// then; a warning in the log says so. Have the work wait for its tasks, or end them, to avoid that.
+    /// Leadership ends with the work, for each of its handles. A handle that outlives the work, such as one in a
+    /// spawned task, reports the loss: [`LossReason::Released`](crate::LossReason::Released) if the work
+    /// is done. But such a task may still rely on a [deadline](crate::Guard::deadline) that it has read. So
+    /// while a handle is kept, the next candidate leads only after that deadline, this method returns only
+    /// then, and the log has a warning. To avoid this, let the work wait for its tasks, or end them.
     ///
     /// Costs a [campaign](Election::campaign) each time, a watch as in [`Guard::lost`](crate::Guard::lost), and
     /// one round trip to resign.
     ///
     /// # Errors
-    /// What cannot pass by waiting: the path has nodes of another kind, a request is refused, or the
+    /// Only permanent failures: the path has nodes of another kind, a request is refused, or the
     /// client was closed.
     ///
     /// # Session loss
     /// Drops the work and campaigns with the next session.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the work, and gives up leadership or the place in the queue in the
+    /// Dropping the future drops the work. Leadership, or the place in the queue, is given up in the
     /// background.
     pub async fn lead<T, F>(
         &self,
@@ -289,7 +289,7 @@ impl Election {
         }
     }
 
-    /// Campaigns until this candidate leads, over everything that can pass by waiting.
+    /// Campaigns until this candidate leads, and retries after every transient failure.
     async fn stand(&self) -> Result<Leadership, AcquireError> {
         loop {
             match self.campaign().await {
@@ -309,7 +309,7 @@ impl Election {
         }
     }
 
-    /// Does work while leadership lasts, after the grace, and resigns when it is done.
+    /// Runs the work after the grace time while leadership lasts, and resigns when the work is done.
     async fn work_as_leader<T, F>(
         &self,
         leadership: Leadership,
@@ -318,7 +318,7 @@ impl Election {
     where
         F: Future<Output = T>,
     {
-        // Declared before the work, and so ended after it.
+        // Declared before the work, and so dropped after it.
         let term = leadership.into_term();
         let leadership = term.leadership();
         let led = async {
@@ -335,20 +335,20 @@ impl Election {
         led
     }
 
-    /// Looks who leads, and goes on looking: [`Leaders::next`] tells each change. Needs no candidacy. Costs
+    /// Observes who leads: [`Leaders::next`] returns each change. The observer is not a candidate. Costs
     /// [three round trips](Election#cost), or a few more.
     ///
     /// # Errors
     /// If the path has nodes of another kind, the first node is not ephemeral, a request is refused, or the
-    /// client was closed. While no server can be reached it waits.
+    /// client was closed. It waits while no server can be reached.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// Safe; no watch is left.
+    /// Safe. No watch is left behind.
     pub async fn observe(&self) -> Result<Leaders, ObserveError> {
-        Leaders::open(self.lock.client(), self.layout.terms(self.path().clone()), &self.record)
+        Leaders::open(self.lock.client(), self.layout.settings(self.path().clone()), &self.record)
             .await
     }
 
@@ -358,16 +358,16 @@ impl Election {
     }
 }
 
-/// Waits before a candidate that has lost its leadership or its place stands again: many that lost their
-/// session at once do not come back at once.
+/// Waits before a candidate that has lost its leadership or its place campaigns again, so that many candidates
+/// that lost their sessions together do not all return at once.
 async fn pause() {
-    tokio::time::sleep(PAUSE.mul_f64(1.0 + fastrand::f64())).await;
+    tokio::time::sleep(MIN_PAUSE.mul_f64(1.0 + fastrand::f64())).await;
 }
 
-/// A transaction that was sent.
+/// A transaction that has been sent.
 type Committing = Pin<Box<dyn Future<Output = Result<Vec<OpResult>, TransactionError>> + Send>>;
 
-/// The right to lead an [`Election`]. What its holder may believe and do is described at [`Guard`](crate::Guard).
+/// The right to lead an [`Election`]. See [`Guard`](crate::Guard) for what its holder may rely on.
 #[must_use = "leadership is given up when it is dropped"]
 pub struct Leadership {
     guard: MutexGuard,
@@ -377,13 +377,13 @@ pub struct Leadership {
     handle: Option<oneshot::Sender<Infallible>>,
 }
 
-/// What is known of the record.
+/// What is known about the record.
 #[derive(Debug, Default)]
 struct KnownRecord {
-    /// Whether its node is known to be there; `None` before the first look.
+    /// Whether its node exists; `None` before the first read.
     is_made: Option<bool>,
-    /// The last value that it was asked to tell. Whatever is sent is this one, so that of two values
-    /// the later one stays, although none waits for the other.
+    /// The last value to proclaim. Every write sends this value, so the later of two concurrent values
+    /// remains, although neither waits for the other.
     last: Bytes,
 }
 
@@ -395,26 +395,27 @@ impl Leadership {
         Term::new(self, hold, handles)
     }
 
-    /// Tells all observers a value, such as the leader's address, in place of the one before. It is
-    /// written only while this candidate leads, and vanishes for observers when it no longer does. At most
-    /// about 1,000,000 bytes, and best a few. Costs one round trip (1 write), and one more (1 read) before
+    /// Publishes a value to all observers, such as the leader's address, and replaces the previous one. It is
+    /// written only while this candidate leads, and observers no longer see it when leadership ends. At most
+    /// about 1,000,000 bytes; small values are best. Costs one round trip (1 write), and one more (1 read) before
     /// the first value of a leadership.
     ///
     /// # Errors
-    /// If leadership is lost, the node for the value has something else in it, or a request is refused;
-    /// [`ProclaimError::TooLong`] if servers seem to close the connection at it: it may be told all the same.
+    /// If leadership is lost, the node for the value contains other data, or a request is refused.
+    /// [`ProclaimError::TooLong`] if servers seem to close the connection because of the length; observers may see the
+    /// value nevertheless.
     ///
     /// # Session loss
     /// [`ProclaimError::Lost`].
     ///
     /// # Cancel safety
-    /// When the future is dropped, the value may have been told, or may be yet.
+    /// When the future is dropped, the value may have been published, or may still be published.
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), ProclaimError> {
         let record = LeaderRecord::new(self.node().name(), value.into());
         self.known_record().last = record.to_data();
         let mut unanswered = Unanswered::default();
         loop {
-            if let State::Lost(reason) = self.state() {
+            if let HolderState::Lost(reason) = self.state() {
                 return Err(ProclaimError::Lost(reason));
             }
             let known = self.known_record().is_made;
@@ -456,7 +457,7 @@ impl Leadership {
         }
     }
 
-    /// Writes the last value into the record. Says how long it is, in bytes.
+    /// Writes the last value into the record. Also returns its length in bytes.
     async fn write_last(&self, exists: bool) -> (usize, Result<(), TransactionError>) {
         let (mut sent, mut bytes) = (None::<Committing>, 0);
         let written = poll_fn(|context| {
@@ -464,14 +465,14 @@ impl Leadership {
                 return sent.as_mut().poll(context);
             }
 
-            // No other value becomes the last one between the look at it and the sending, which is
-            // what the first poll does.
+            // The lock is kept until the request is sent, which the first poll does, so that no other value becomes the
+            // last one in between.
             let known_record = self.known_record();
             let data = known_record.last.clone();
             bytes = data.len();
 
-            // The check of the own node comes first, so a deposed leader writes nothing; and a value
-            // that is sent again after a lost reply is written twice without harm.
+            // The check of the own node comes first, so a deposed leader cannot write. Writing a value twice
+            // after a lost reply is harmless.
             let leads = self.transaction();
             let write = match exists {
                 true => leads.set_data(&self.record, data, None),
@@ -488,7 +489,7 @@ impl Leadership {
         self.known_record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a node for the value; `None`: look again.
+    /// Whether the node for the value exists; `None` if it must be read again.
     async fn look_at_record(&self) -> Result<Option<bool>, ProclaimError> {
         match self.guard.client().data(&self.record).await {
             Ok((data, _)) if data.is_empty() || LeaderRecord::read(&data).is_some() => {
@@ -505,7 +506,7 @@ impl Leadership {
 
     fn failed(&self, error: lockkeeper_client::Error) -> ProclaimError {
         match self.state() {
-            State::Lost(reason) => ProclaimError::Lost(reason),
+            HolderState::Lost(reason) => ProclaimError::Lost(reason),
             _ if error.is_session_expired() => ProclaimError::Lost(LossReason::SessionExpired),
             _ => ProclaimError::Refused(TransactionError::Request(error)),
         }
@@ -515,16 +516,16 @@ impl Leadership {
         ProclaimError::TooLong { node: self.record.clone(), bytes, tries }
     }
 
-    /// Gives leadership up, and waits until a server has confirmed it. Costs one round trip.
+    /// Gives up leadership, and waits until a server has confirmed it. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
-    /// It fails; leadership was lost.
+    /// The call fails. Leadership was lost.
     ///
     /// # Cancel safety
-    /// It goes on in the background.
+    /// The resignation continues in the background.
     pub async fn resign(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

@@ -1,26 +1,26 @@
 //! The value that a leader proclaims.
 //!
-//! It is in a node beside the election's and not in the candidate's own, whose data others use: Curator's
-//! `LeaderLatch` reads the id from it and has a watch on it that any change uses up, and a request to
-//! release the leadership is written there.
+//! It is stored in a sibling of the election's node, and not in the candidate's own node, whose data has other uses:
+//! Curator's `LeaderLatch` reads the id from it, and has a watch on it that any change triggers. Requests to
+//! release the leadership are written there too.
 
 use bytes::Bytes;
 use lockkeeper_client::ZnodePath;
 use serde::{Deserialize, Serialize};
 
-use crate::beside::{LEADER, beside};
+use crate::siblings::{LEADER, sibling};
 
-/// Where the record of an election is.
+/// The path of an election's record.
 pub(super) fn record_path(election: &ZnodePath) -> ZnodePath {
-    beside(election, LEADER)
+    sibling(election, LEADER)
 }
 
-/// What is in that node, as JSON. Fields that a later version adds are read over.
+/// The record, stored as JSON. Unknown fields of later versions are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LeaderRecord {
     /// The version of this format.
     v: u32,
-    /// The name of the leader's node: when another one leads, the value is nobody's.
+    /// The name of the leader's node. The value is void when another candidate leads.
     node: String,
     value: String,
 }
@@ -30,7 +30,7 @@ impl LeaderRecord {
         Self { v: 1, node: node.to_owned(), value }
     }
 
-    /// Reads a node's data; `None` if it is no record.
+    /// Reads a node's data; `None` if it is not a record.
     pub(super) fn read(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }

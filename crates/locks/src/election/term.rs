@@ -1,4 +1,4 @@
-//! Term: a leadership that the work of `Election::lead` shares, and that ends for all handles of it.
+//! Term: a leadership that the work of `Election::lead` shares. It ends for all its handles at once.
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -14,19 +14,19 @@ use crate::error::LossReason;
 use crate::guard::Guard;
 use crate::guard::jeopardy::passed;
 
-/// A leadership whose handles may outlive the work. Dropping the term ends it for each of them.
+/// A leadership whose handles may outlive the work. Dropping the term ends leadership for each of them.
 pub(super) struct Term<L: Deref<Target = Guard>> {
-    /// Both are there until the end.
+    /// Both are `Some` until the end.
     leadership: Option<Arc<L>>,
     hold: Option<SharedHold>,
     /// Ends when the last handle is dropped.
     handles: oneshot::Receiver<Infallible>,
 }
 
-/// A resignation on its way.
+/// A resignation in progress.
 enum Resigning {
     Sent(Option<Reply<()>>),
-    /// It waits for the handles that are left.
+    /// It waits for the remaining handles.
     Waiting(JoinHandle<()>),
 }
 
@@ -44,10 +44,10 @@ impl<L: Deref<Target = Guard>> Term<L> {
         Arc::clone(self.leadership.as_ref().expect("there until the end"))
     }
 
-    /// Ends it, and waits until a server has confirmed that, or none can.
+    /// Ends the term, and waits until a server has confirmed the resignation or cannot do so.
     pub(super) async fn end(mut self, reason: LossReason) {
         match self.resign(reason) {
-            // A release that is not confirmed goes on by itself.
+            // A release that is not confirmed continues in the background.
             Some(Resigning::Sent(Some(answer))) => drop(answer.await),
             Some(Resigning::Waiting(task)) => drop(task.await),
             Some(Resigning::Sent(None)) | None => {}
@@ -58,7 +58,7 @@ impl<L: Deref<Target = Guard>> Term<L> {
         let (leadership, hold) = (self.leadership.take()?, self.hold.take()?);
         let client = leadership.client().clone();
         let election = leadership.path().clone();
-        // Each handle says that it is lost before another candidate can lead.
+        // Each handle reports the loss before another candidate can lead.
         let deadline = leadership.end(reason);
         drop(leadership);
 
@@ -69,8 +69,8 @@ impl<L: Deref<Target = Guard>> Term<L> {
             Some(deadline) if is_kept => {
                 tracing::warn!(
                     %election, %reason,
-                    "a handle of the leadership is kept beyond the work: the next candidate leads when the \
-                     handle is dropped, or when the last deadline that it has told passes"
+                    "a handle of the leadership outlives the work: the next candidate leads when the \
+                     handle is dropped, or when the last deadline that it reported has passed"
                 );
                 let runtime = client.tokio_runtime().clone();
                 let task = runtime.spawn(resign_later(hold, handles, client, deadline));
@@ -87,8 +87,8 @@ impl<L: Deref<Target = Guard>> Drop for Term<L> {
     }
 }
 
-/// Keeps the promise that was made to the handles: until the deadline that one of them may have been told,
-/// no other candidate leads.
+/// Keeps the promise made to the handles: no other candidate leads until the deadline that one of them may have
+/// read.
 async fn resign_later(
     hold: SharedHold,
     handles: oneshot::Receiver<Infallible>,

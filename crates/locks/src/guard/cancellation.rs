@@ -1,10 +1,10 @@
-//! The token of a guard, which ends what runs under it.
+//! The cancellation token of a guard.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// The token of a guard, once there is one. Dropping it cancels the token.
+/// The token of a guard, once it has been created. Dropping it cancels the token.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation(Mutex<Option<CancellationToken>>);
 
@@ -17,7 +17,7 @@ impl Cancellation {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
     }
 
-    /// Cancels the token, and forgets it.
+    /// Cancels the token and removes it.
     pub(crate) fn cancel(&self) {
         if let Some(token) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             token.cancel();

@@ -1,4 +1,5 @@
-//! The loss of a guard as a `CancellationToken`, for work that is stopped in another way than by not being polled.
+//! Reports the loss of a guard as a `CancellationToken`, for work that is stopped by other means than by not
+//! polling it.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use crate::error::LossReason;
 use crate::guard::state::judge;
 
 impl Guard {
-    /// A token that is cancelled when [`Guard::run`] would drop its work: as soon as the loss of the lock is
-    /// known, at the deadline at the latest, whether anything waits for it or not. Also when the guard is
-    /// released or dropped, before its node is deleted: what runs under the token may then no longer run. A timer
+    /// Returns a token that is cancelled when [`Guard::run`] would drop its work: as soon as the loss of the lock is
+    /// known, and at the deadline at the latest. It is also cancelled when the guard is
+    /// released or dropped, before its node is deleted, because the work must then stop. A timer
     /// may fire late, so work that must not run after the deadline also calls [`Guard::ensure`] before each step.
     ///
-    /// All calls return clones of one token. In a [jeopardy](Guard::allow_jeopardy) it is cancelled too, as a
-    /// token cannot be taken back; when the lock is held again, the next call returns a new one.
+    /// All calls return clones of one token. A [jeopardy](Guard::allow_jeopardy) also cancels it. A cancelled
+    /// token cannot be reset, so the next call after the lock is held again returns a new one.
     ///
-    /// The first call makes a task in the [runtime of the client](lockkeeper_client::Client::tokio_runtime), and
-    /// costs one round trip for a watch on the holder's node, or on each if it has several; and one for each
+    /// The first call spawns a task in the [runtime of the client](lockkeeper_client::Client::tokio_runtime). It
+    /// costs one round trip for a watch on the holder's node, or on each of its nodes, and one for each
     /// change of a node.
     ///
     /// ```
@@ -48,7 +49,7 @@ impl Guard {
     }
 }
 
-/// The token of guards that are held together, of which there is at least one.
+/// The token of guards that are held together. There must be at least one.
 pub(crate) fn cancellation_token(guards: &[Guard]) -> CancellationToken {
     let first = &guards[0].0.cancellation;
     if let Some(token) = first.token()
@@ -77,7 +78,7 @@ pub(crate) fn cancellation_token(guards: &[Guard]) -> CancellationToken {
     token
 }
 
-/// A node of a holder, as far as it can be seen without its guard.
+/// What is known about a holder's node without its guard.
 struct HeldNode {
     probe: HoldProbe,
     path: ZnodePath,
@@ -86,7 +87,7 @@ struct HeldNode {
 }
 
 impl HeldNode {
-    /// Until when it is held; `None` if it is not.
+    /// The remaining time of the hold; `None` if it is not held.
     fn left(&self) -> Option<Duration> {
         let seen = self.probe.state();
         let deletion = seen.is_gone.then_some(LossReason::NodeDeleted);
@@ -95,23 +96,23 @@ impl HeldNode {
     }
 }
 
-/// Cancels the token when one of the nodes is not held any more. Ends when the token is cancelled.
+/// Cancels the token when one of the nodes is no longer held. Ends when the token is cancelled.
 async fn cancel_when_lost(client: Client, nodes: Vec<HeldNode>, token: CancellationToken) {
     let mut watches = Vec::new();
     loop {
-        // Subscribed before the look, so that a change in between ends the wait.
+        // Subscribed before the state is read, so that a change in between ends the wait.
         let mut status = client.status();
         let Some(left) = nodes.iter().map(HeldNode::left).min().flatten() else {
             return token.cancel();
         };
-        // At most a second: a timer does not count suspended time.
+        // At most a second, because a timer does not count suspended time.
         let near = tokio::time::sleep(left.min(Duration::from_secs(1)));
         tokio::select! {
             biased;
             () = token.cancelled() => return,
             missing = deleted(&client, &nodes, &mut watches) => {
                 if let Some(missing) = missing {
-                    // The guard is to say so too.
+                    // The guard has to report the loss too.
                     missing.probe.found_missing();
                 }
             }
@@ -121,8 +122,8 @@ async fn cancel_when_lost(client: Client, nodes: Vec<HeldNode>, token: Cancellat
     }
 }
 
-/// Waits for the next event on one of the nodes, and returns the node if that is its deletion. Sets the watches
-/// that are missing.
+/// Waits for the next event on one of the nodes, and returns the node if it was deleted. Sets missing
+/// watches.
 async fn deleted<'a>(
     client: &Client,
     nodes: &'a [HeldNode],
@@ -137,7 +138,7 @@ async fn deleted<'a>(
             Ok(((_, stat), _)) if stat.czxid != nodes[index].czxid => return Some(&nodes[index]),
             Ok((_, watcher)) => watches.push((index, watcher)),
             Err(error) if error.code() == Some(ErrorCode::NoNode) => return Some(&nodes[index]),
-            // The connection is gone, and with it perhaps the lock: time will tell.
+            // The connection is lost, and perhaps the lock too. The deadline decides.
             Err(_) => std::future::pending().await,
         }
     }

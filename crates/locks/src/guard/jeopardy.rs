@@ -1,9 +1,9 @@
 //! Keeping a lock through an outage that is longer than its lease.
 //!
-//! A deadline ends work at the first long outage, although in most outages no other client takes the
-//! lock. Where the holder allows it, a *jeopardy* (Chubby's word) begins at the deadline: the lock
+//! A deadline ends the work at the first long outage, although in most outages no other client takes the
+//! lock. If the holder allows it, a *jeopardy* (the term is from Chubby) begins at the deadline: the lock
 //! counts as not held, and no work runs, until the session proves that the same node of the same
-//! session existed all the time. Then no other client can have been granted the lock, and the holder
+//! session has existed all the time. In that case no other client can have been granted the lock, and the holder
 //! continues with the same token. `docs/decisions/0020-jeopardy.md` has the proof.
 //!
 //! The functions take the guards of all locks that the work depends on: at least one, of one client.
@@ -26,14 +26,14 @@ impl Guard {
     /// Runs `work` only while the lock is held: checks the deadline before every poll, and drops the
     /// work when the lock is lost or in jeopardy. Requests that the work makes through this client are
     /// sent only while the lock is held, and fail otherwise, even after a wait for a connection. This
-    /// does not cover tasks that it spawns. Costs what [`Guard::lost`] does, beside the work.
+    /// does not cover tasks that it spawns. Costs the same as [`Guard::lost`], in addition to the work.
     ///
     /// # Errors
-    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] at the deadline,
-    /// also if it is in jeopardy and may be held again.
+    /// Why the lock was lost before the work was done. [`LossReason::DeadlinePassed`] at the deadline,
+    /// also if the lock is in jeopardy and may be held again.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held.
@@ -41,14 +41,14 @@ impl Guard {
         run(slice::from_ref(self), work).await
     }
 
-    /// Runs `work` as [`Guard::run`] does, and continues it after an outage:
-    /// [allows jeopardy](Guard::allow_jeopardy), during which the work is not polled, and polls it again
-    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock. Costs what
-    /// [`Guard::run`] does; a jeopardy costs what [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
+    /// Runs `work` like [`Guard::run`], and continues it after an outage. It
+    /// [allows jeopardy](Guard::allow_jeopardy), in which the work is not polled, and polls the work again
+    /// when the lock is held again. A jeopardy that lasts for `grace` loses the lock. Costs the same as
+    /// [`Guard::run`]; a jeopardy costs the same as [`Guard::allow_jeopardy`] and [`Guard::held_again`].
     ///
-    /// For work that tolerates a long pause at any `.await`. Only polling stops: tasks that it
-    /// spawned, blocking threads, statements that a database is executing, bytes in sockets and row
-    /// locks go on, so pass [`Guard::token`] to what they change. A request of this client that would be
+    /// For work that tolerates a long pause at any `.await`. Only polling stops. Spawned tasks, blocking threads,
+    /// running database statements, bytes in sockets and row locks are not paused, so pass [`Guard::token`] to the
+    /// resources that they change. A request of this client that would be
     /// sent in jeopardy fails with [`Error::is_not_held`](lockkeeper_client::Error::is_not_held); it may be repeated
     /// when the work continues.
     ///
@@ -70,10 +70,10 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// Why the lock was lost before the work was done; [`LossReason::DeadlinePassed`] after `grace`.
+    /// Why the lock was lost before the work was done. [`LossReason::DeadlinePassed`] after `grace`.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the lock stays held, and jeopardy stays allowed.
@@ -85,18 +85,18 @@ impl Guard {
         run_through(slice::from_ref(self), grace, work).await
     }
 
-    /// Checks that the lock is held for at least `wanted` from now on, as [`Guard::ensure`] does, and
-    /// waits if it is not: for a fresh proof if too little of the lease is left, and in jeopardy for at
-    /// most `grace`, after which the lock is lost. After a standstill of this program, the proof waits for
+    /// Checks that the lock is held for at least `wanted` from now on, like [`Guard::ensure`], and
+    /// waits if it is not. It waits for a fresh proof if too little of the lease is left. In jeopardy it waits for at
+    /// most `grace`, after which the lock is lost. After this program was suspended, the proof takes
     /// about half a tick. For work that cannot be stopped from outside.
     ///
-    /// A `grace` that is not zero [allows jeopardy](Guard::allow_jeopardy), from this call on. A lock whose
-    /// deadline passed before the first such call is lost. So call it before each step, also before the first
-    /// one. With a `grace` of zero, an outage ends the lock at its deadline unless jeopardy was allowed before,
+    /// A nonzero `grace` [allows jeopardy](Guard::allow_jeopardy) from this call on. A lock whose
+    /// deadline passed before the first such call is lost, so call it before each step, including the first
+    /// one. With a `grace` of zero, an outage ends the hold at its deadline unless jeopardy was allowed before,
     /// and a jeopardy ends it at once.
     ///
-    /// Costs nothing while enough is left, and otherwise one committed write. A jeopardy costs what
-    /// [`Guard::allow_jeopardy`] and [`Guard::held_again`] say.
+    /// Costs nothing while enough of the lease is left, and otherwise one committed write. A jeopardy costs the same as
+    /// [`Guard::allow_jeopardy`] and [`Guard::held_again`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -118,10 +118,10 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// If it is lost, or a fresh proof does not last for `wanted`.
+    /// If the lock is lost, or a fresh proof does not last for `wanted`.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.
@@ -159,14 +159,14 @@ pub(crate) async fn run_through<T>(
     }
 }
 
-/// Waits out a jeopardy of at most `grace`, until `wanted` is left of the lease. A `grace` that is not zero
+/// Waits out a jeopardy of at most `grace`, until `wanted` is left of the lease. A nonzero `grace`
 /// allows jeopardy.
 pub(crate) async fn checkpoint(
     guards: &[Guard],
     wanted: Duration,
     grace: Duration,
 ) -> Result<(), EnsureError> {
-    // Before the first look: what a deadline ends without it stays lost.
+    // Before the first check: a hold that a deadline has ended before jeopardy was allowed stays lost.
     if !grace.is_zero() {
         several::allow_jeopardy(guards).map_err(EnsureError::Lost)?;
     }
@@ -186,14 +186,14 @@ pub(crate) async fn checkpoint(
             let counts = until_a_proof_counts(client, wanted.min(shown_by_a_proof(client))).await;
             (counts, several::verify(guards).await)
         };
-        // The answer may take as long as the outage, which the grace bounds from the deadline on.
+        // The reply may take as long as the outage. The grace limits this time from the deadline on.
         let (counts, verified) = tokio::select! {
             biased;
             proven = proven => proven,
             () = passed(client, left) => continue,
         };
         let is_final = match verified {
-            // A fresh proof is the best that these servers give, if it could show as much.
+            // A fresh proof is the best that these servers can give, if it could show enough.
             Ok(()) => counts,
             Err(VerifyError::Refused(_)) => true,
             Err(VerifyError::Unknown(error)) => retry_pause(error).await.is_err(),
@@ -209,7 +209,7 @@ pub(crate) async fn checkpoint(
 }
 
 /// Polls the work while the lock is held. Checks before every poll, because a timer may fire late.
-/// Requests of the work are sent only while the lock is held. Returns as `Err` why the lock is lost, or
+/// Requests of the work are sent only while the lock is held. The error is the reason of the loss, or
 /// `None` in jeopardy.
 async fn while_held<T>(
     guards: &[Guard],
@@ -235,20 +235,20 @@ async fn while_held<T>(
     }
 }
 
-/// Waits until the lock is held again; after `grace` it is lost.
+/// Waits until the lock is held again. It is lost after `grace`.
 async fn outwait(guards: &[Guard], grace: Duration) -> Result<(), LossReason> {
     tokio::select! {
         biased;
         settled = several::held_again(guards) => settled,
         () = passed(guards[0].client(), grace) => {
-            // Each, as no other of them may come back.
+            // Every guard is ended, so that none of them can be held again.
             let lost = guards.iter().map(|guard| guard.lose(LossReason::DeadlinePassed));
             Err(lost.reduce(|first, _| first).unwrap_or(LossReason::DeadlinePassed))
         }
     }
 }
 
-/// Waits for some time by the clock of leases, which counts suspended time.
+/// Waits for some time by the clock of leases, which includes suspended time.
 pub(crate) async fn passed(client: &Client, time: Duration) {
     let end = client.now() + time;
     while client.now() < end {

@@ -1,23 +1,23 @@
-//! The guard of a held lock: how long the lock is certain, and how its loss is noticed.
+//! The guard of a held lock: its deadline, and how its loss is noticed.
 //!
 //! ```text
-//!   cancelling   its loss as a `CancellationToken` (feature `tokio-util`); methods of the guard, as here
-//!   cancellation the token of a guard
-//!   holding      what it reports of itself: spans and figures
-//!   state        whether a lock is held: a pure function of the session's state
-//!   jeopardy     running work across an outage, for one lock or several; methods of the guard, as here
-//!   owned_node   a holder's node, and its deletion
-//!   proving      the proof that a lock is held, and how a grant waits for one
-//!   revocation   the mark by which another program asks for the lock
-//!   several      what is true of locks that are held together
-//!   waits        what a holder can wait for; methods of the guard, as here
+//!   cancelling    the loss as a `CancellationToken` (feature `tokio-util`); methods of the guard
+//!   cancellation  the cancellation token of a guard
+//!   hold_report   reports the loss and the end of a hold: events and metrics
+//!   state         whether a lock is held: a pure function of the state of the session
+//!   jeopardy      running work across an outage, for one lock or several; methods of the guard
+//!   owned_node    the node of a holder, and its deletion
+//!   proving       the proof that a lock is held, and the wait of a grant for it
+//!   revocation    requests to release a lock
+//!   several       functions for locks that are held together
+//!   waits         what a holder can wait for; methods of the guard
 //! ```
 
 #[cfg(feature = "tokio-util")]
 mod cancellation;
 #[cfg(feature = "tokio-util")]
 pub(crate) mod cancelling;
-pub(crate) mod holding;
+pub(crate) mod hold_report;
 pub(crate) mod jeopardy;
 pub(crate) mod owned_node;
 mod proving;
@@ -40,10 +40,10 @@ use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 #[cfg(feature = "tokio-util")]
 use crate::guard::cancellation::Cancellation;
-use crate::guard::holding::Holding;
+use crate::guard::hold_report::HoldReport;
 use crate::guard::owned_node::{OwnedNode, Releasing};
 use crate::guard::proving::{Proof, Proofs, prove};
-use crate::guard::state::{State, Unheld, judge, unproven};
+use crate::guard::state::{HolderState, Unheld, judge, unproven};
 use crate::owner_info::RevokeRequest;
 use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
@@ -57,47 +57,47 @@ use crate::token::FencingToken;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard(Box<GuardInner>);
 
-/// The fields of a guard. They are behind a pointer, because a guard is moved many times on its way to
+/// The fields of a guard. They are boxed, because a guard is moved many times on its way to
 /// the holder and back.
 struct GuardInner {
-    // Declared in the order in which they are dropped: what runs under the token ends first, the report looks at
-    // the hold, and the deletion of the owned node must not fire its watch.
+    // Declared in drop order: work under the cancellation token ends first, the report reads
+    // the hold, and the deletion of the owned node must not trigger its watch.
     #[cfg(feature = "tokio-util")]
     cancellation: Cancellation,
-    holding: Holding,
+    report: HoldReport,
     own_watch: Mutex<Option<Watcher>>,
     hold: Hold,
-    /// The other nodes that belong to it, if it has several: the loss of any is its loss.
+    /// The other nodes of a guard with several nodes. The loss of any node is the loss of the lock.
     others: Vec<(Hold, OwnedNode)>,
     owned: OwnedNode,
-    /// Whether the node may serve other holders of this process after this one.
+    /// Whether the node may serve other holders in this process after this one.
     is_shared: bool,
     token: FencingToken,
     lost: SetOnce<LossReason>,
     /// Whether a request to release the lock was seen.
     revoking: AtomicBool,
-    /// What is in its node besides what was there when it was created.
+    /// What is known about the contents of its node since it was created.
     notes: std::sync::Mutex<Notes>,
 }
 
-/// What a holder writes into its node, and what others have.
+/// What this holder and other clients have written into the node.
 #[derive(Debug, Default)]
 struct Notes {
     /// The last request to release the lock.
     request: Option<RevokeRequest>,
-    /// Since when the lock is held.
+    /// When the lock was granted.
     held_since_unix_ms: Option<u64>,
 }
 
 impl Guard {
-    /// Confirms that a contender at the front holds, with enough of the lease left. Costs a round trip
-    /// only if the newest proof is old. After this program or the servers stood still, it waits until a proof
-    /// counts, for about a [relay](lockkeeper_client::Timing::relay).
+    /// Confirms that the contender at the front holds the lock, with enough of the lease left. Costs a round trip
+    /// only if the newest proof is old. After this program or the servers were suspended, it waits about one
+    /// [relay](lockkeeper_client::Timing::relay) until a proof counts.
     pub(crate) async fn grant(contender: Contender, front: Front) -> Result<Self, AcquireError> {
         Self::confirm(OwnedNode::of(contender)?, front.own).await
     }
 
-    /// The same for a node of any kind. `own`: a watch on it, if there is one already.
+    /// The same for a node of any kind. `own`: an existing watch on it, if any.
     pub(crate) async fn confirm(
         owned: OwnedNode,
         own: Option<Watcher>,
@@ -107,7 +107,7 @@ impl Guard {
 
         let timing = owned.client.timing();
         // An old proof must be as good as the next heartbeat would be. A fresh one is the best that
-        // these servers give.
+        // these servers can give.
         let mut enough = timing.left_at_grant();
         let mut proofs = Proofs::new();
         loop {
@@ -126,11 +126,11 @@ impl Guard {
 
     fn new(owned: OwnedNode, hold: Hold, own: Option<Watcher>) -> Self {
         let token = FencingToken::new(owned.node.stat.czxid);
-        let holding = Holding::new(&owned.path, token, owned.session(), || hold.probe());
+        let report = HoldReport::new(&owned.path, token, owned.session(), || hold.probe());
         Self(Box::new(GuardInner {
             #[cfg(feature = "tokio-util")]
             cancellation: Cancellation::default(),
-            holding,
+            report,
             own_watch: Mutex::new(own),
             hold,
             others: Vec::new(),
@@ -143,13 +143,13 @@ impl Guard {
         }))
     }
 
-    /// A number that is larger than that of every earlier holder of this lock. Pass it to the
-    /// resources that you use under the lock, and have them refuse lower ones.
+    /// The fencing token, which is larger than the token of every earlier holder of this lock. Pass it to the
+    /// resources that you use under the lock, and let them reject lower ones.
     pub fn token(&self) -> FencingToken {
         self.0.token
     }
 
-    /// The lock.
+    /// The lock's path.
     pub fn path(&self) -> &ZnodePath {
         &self.0.owned.path
     }
@@ -159,20 +159,20 @@ impl Guard {
         &self.0.owned.node.path
     }
 
-    /// The session that holds it.
+    /// The session that holds the lock.
     pub fn session(&self) -> SessionId {
         self.0.owned.session()
     }
 
-    /// Whether the lock is held, in doubt or lost. Decided locally, without asking a server.
+    /// Whether the lock is held, in doubt or lost. Makes no request.
     ///
-    /// If another client deletes the node, this is noticed when a heartbeat finds it, within a
-    /// [renewal interval](lockkeeper_client::Timing::renewal_interval) and a round trip, also if another node has
-    /// the same name by then; or at once while [`Guard::lost`] or [`Guard::run`] is waiting, and when a
-    /// [`Guard::transaction`] fails because of it. Under [`LeaseMode::Direct`](lockkeeper_client::LeaseMode::Direct) there
-    /// are no heartbeats: only these calls and [`Guard::verify`] notice it.
-    pub fn state(&self) -> State {
-        State::of(self.lease())
+    /// If another client deletes the node, the next heartbeat notices it, within a
+    /// [renewal interval](lockkeeper_client::Timing::renewal_interval) and a round trip, even if another node has
+    /// the same name by then. It is noticed at once while [`Guard::lost`] or [`Guard::run`] is waiting, and when a
+    /// [`Guard::transaction`] fails because of it. Without heartbeats, in
+    /// [`LeaseMode::Direct`](lockkeeper_client::LeaseMode::Direct), only these calls and [`Guard::verify`] notice it.
+    pub fn state(&self) -> HolderState {
+        HolderState::of(self.lease())
     }
 
     /// Whether the lock is held, with or without a connection; see [`Guard::state`].
@@ -180,8 +180,8 @@ impl Guard {
         self.lease().is_ok()
     }
 
-    /// The deadline and the contact, or why the lock is not held. Lease and contact are from one look
-    /// at the session: between two, it could have become another one.
+    /// The deadline and the contact, or why the lock is not held. Both come from one read of
+    /// the session: between two reads, the session could have been replaced.
     fn lease(&self) -> Result<(Instant, Contact), Unheld> {
         if let Some(reason) = self.0.lost.get() {
             return Err(Unheld::Lost(*reason));
@@ -193,22 +193,22 @@ impl Guard {
     }
 
     /// The local instant until which no other client can have been granted the lock, by the
-    /// client's [`Clock`](lockkeeper_client::Clock); `None` if it is lost or in jeopardy. It moves on while the
+    /// client's [`Clock`](lockkeeper_client::Clock); `None` if it is lost or in jeopardy. It moves forward while the
     /// session is alive.
     pub fn deadline(&self) -> Option<Instant> {
         self.lease().ok().map(|(deadline, _)| deadline)
     }
 
-    /// The time until the deadline; zero if the lock is lost or in jeopardy.
+    /// The time until the deadline. Zero if the lock is lost or in jeopardy.
     pub fn remaining(&self) -> Duration {
         let now = self.client().now();
         self.deadline().map_or(Duration::ZERO, |deadline| deadline.since(now))
     }
 
-    /// Checks that the lock is held for at least `wanted` from now on. Asks no server.
+    /// Checks that the lock is held for at least `wanted` from now on. Makes no request.
     ///
     /// # Errors
-    /// If it is lost or in jeopardy, or the lease ends earlier.
+    /// If the lock is lost or in jeopardy, or the lease ends earlier.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
         let (deadline, _) = self.lease().map_err(|unheld| match unheld {
             Unheld::Lost(reason) => EnsureError::Lost(reason),
@@ -218,13 +218,13 @@ impl Guard {
         if left < wanted { Err(EnsureError::TooShort { left, wanted }) } else { Ok(()) }
     }
 
-    /// Has the servers confirm that the lock is held, and so renews the deadline. Costs one
+    /// Asks the servers to confirm that the lock is held, which renews the deadline. Costs one
     /// committed write, and for an [`ExclusiveNode`](crate::ExclusiveNode) or a name a read in the same
-    /// round trip. Right after this program stood still, the deadline moves only with a later proof, for
-    /// which [`Guard::checkpoint`] waits.
+    /// round trip. Right after this program was suspended, the deadline moves only with a later proof;
+    /// [`Guard::checkpoint`] waits for it.
     ///
     /// # Errors
-    /// If it is lost or in jeopardy, no server answers, or one refuses the check.
+    /// If the lock is lost or in jeopardy, no server replies, or a server refuses the check.
     ///
     /// # Session loss
     /// Fails with [`VerifyError::Lost`].
@@ -232,7 +232,7 @@ impl Guard {
     /// # Cancel safety
     /// Safe.
     pub async fn verify(&self) -> Result<(), VerifyError> {
-        if let State::Lost(reason) = self.state() {
+        if let HolderState::Lost(reason) = self.state() {
             return Err(VerifyError::Lost(reason));
         }
         match prove(self.checks(), &self.0.owned).await {
@@ -242,30 +242,30 @@ impl Guard {
         }
     }
 
-    /// Lets the lock outlast its deadline, from now on: it is then in [jeopardy](State::Jeopardy) and
-    /// not lost. In jeopardy the lock counts as not held ([`Guard::ensure`] fails, there is no
-    /// [`Guard::deadline`], [`Guard::run`] ends), and it is not granted within this process. If the
-    /// servers then prove that the node of this holder existed all the time, no other client can have
+    /// Allows the hold to outlast its deadline, from now on: it is then in [jeopardy](HolderState::Jeopardy) instead of
+    /// lost. In jeopardy the lock counts as not held ([`Guard::ensure`] fails, [`Guard::deadline`] is
+    /// `None`, [`Guard::run`] ends), and it is not granted within this process. If the
+    /// servers then prove that the node of this holder has existed all the time, no other client can have
     /// been granted the lock, and it is held again with the same token. For work that can be suspended
-    /// at any point, as in [`Guard::run_through`], or that asks between its steps, as [`Guard::checkpoint`] does.
+    /// at any point, as in [`Guard::run_through`], or that checks between its steps, as with [`Guard::checkpoint`].
     ///
-    /// It assumes servers that do not bring deleted nodes back: see "Jeopardy" in
-    /// `docs/guarantees.md`. Costs nothing until a deadline passes; then a committed write and a read
+    /// It assumes that servers do not restore deleted nodes: see "Jeopardy" in
+    /// `docs/guarantees.md`. Costs nothing until a deadline passes. Then it costs a committed write and a read
     /// on each new connection, until the lock is held again or lost. An upgrade or a downgrade waits
-    /// until a jeopardy is over, and is lost at a deadline; the guard that it gives is allowed what the
-    /// one before was.
+    /// until a jeopardy is over, and loses the lock at a deadline. Its result allows jeopardy if the
+    /// guard before it did.
     ///
     /// # Errors
-    /// Why the lock has been lost already.
+    /// Why the lock is already lost.
     ///
     /// # Session loss
-    /// The lock is lost when a server says so, in jeopardy too. While none can be reached, jeopardy
-    /// goes on.
+    /// The lock is lost when a server reports the end of the session, also in jeopardy. While no server can be reached,
+    /// jeopardy continues.
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
         match self.state() {
-            State::Lost(reason) => Err(reason),
-            State::Jeopardy => Ok(()),
-            State::Held | State::Suspect { .. } => {
+            HolderState::Lost(reason) => Err(reason),
+            HolderState::Jeopardy => Ok(()),
+            HolderState::Held | HolderState::Suspect { .. } => {
                 let mut nodes = self.nodes();
                 match nodes.all(|(hold, owned)| hold.ride_out(owned.node.stat.czxid)) {
                     true => Ok(()),
@@ -275,37 +275,37 @@ impl Guard {
         }
     }
 
-    /// Starts a transaction that is applied only while the lock is held: it begins with a check
-    /// of the holder's own node, and of all of them if there are several.
+    /// Starts a transaction that is applied only while the lock is held. It begins with a check
+    /// of the holder's own node, or of all its nodes if there are several.
     ///
-    /// An [`ExclusiveNode`](crate::ExclusiveNode) and a [name](crate::NameClaim) promise less. A check
-    /// names a path, and there the next holder's node has the same one, so the transaction is applied
-    /// while *somebody's* node is there. It is sent only while this holder believes that it holds, and
+    /// The guarantee is weaker for an [`ExclusiveNode`](crate::ExclusiveNode) and a [name](crate::NameClaim). A check
+    /// names a path, and the next holder's node has the same path, so the transaction is applied
+    /// while the node of *any* holder exists. It is sent only while this guard counts as held, and
     /// fails with [`Error::is_not_held`](lockkeeper_client::Error::is_not_held) otherwise. So it can be applied
-    /// beside another holder only if another client deletes the node, and only until
-    /// [a heartbeat finds that](Guard::state). A [`Guard::verify`] that succeeds after the commit shows
-    /// that it was applied while the lock was held. Where that is not enough, use a
+    /// during another hold only if another client deletes the node, and only until
+    /// [a heartbeat notices that](Guard::state). A [`Guard::verify`] that succeeds after the commit shows
+    /// that it was applied while the lock was held. Where this is not enough, use a
     /// [`Mutex`](crate::Mutex).
     ///
-    /// Where `linger` or `cohort` lets the node of a [`Mutex`](crate::Mutex) serve several holders of this
-    /// process, the transaction is also sent only while this guard is there and believes that it holds. One
-    /// that is on its way when the guard is given back may be applied when the next of them holds, ahead of
-    /// all that this one asks of the same client.
+    /// If the node of a [`Mutex`](crate::Mutex) serves several holders in this process (`linger`, `cohort`),
+    /// the transaction is also sent only while this guard exists and counts as held. A transaction
+    /// that is in flight when the guard is released may be applied when the next of these holders holds the
+    /// lock, before any request of that holder.
     pub fn transaction(&self) -> Transaction {
         match self.0.owned.name {
             NameUse::Once if !self.0.is_shared => self.checks(),
-            NameUse::Once | NameUse::Again(_) | NameUse::Watched(_) => {
+            NameUse::Once | NameUse::Reused(_) | NameUse::Watched(_) => {
                 self.checks().while_held(&self.0.hold)
             }
         }
     }
 
-    /// Starts a transaction with checks of all its nodes.
+    /// Starts a transaction with checks of all nodes of the guard.
     fn checks(&self) -> Transaction {
         self.add_checks(self.client().transaction())
     }
 
-    /// Adds checks of all its nodes to a transaction. One that is missing is the loss of the lock.
+    /// Adds checks of all nodes of the guard to a transaction. A missing node is the loss of the lock.
     pub(crate) fn add_checks(&self, transaction: Transaction) -> Transaction {
         let check = |checks: Transaction, (hold, owned): (&Hold, &OwnedNode)| {
             checks.check_held(hold, &owned.node.path)
@@ -316,14 +316,14 @@ impl Guard {
     /// Releases the lock, and waits until a server has confirmed it. Costs one round trip.
     ///
     /// # Errors
-    /// If the lock had been lost before, which is reported at once, or if no server could be reached for
-    /// a session timeout. In the second case the release goes on in the background.
+    /// If the lock was already lost, which is reported at once, or if no server could be reached for
+    /// a session timeout. In the second case the release continues in the background.
     ///
     /// # Session loss
-    /// The release fails; the lock was lost.
+    /// The release fails, because the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.begin_release().confirmed().await
     }
@@ -334,7 +334,7 @@ impl Guard {
         let GuardInner {
             #[cfg(feature = "tokio-util")]
             cancellation,
-            holding,
+            report,
             own_watch,
             hold,
             others,
@@ -343,10 +343,10 @@ impl Guard {
             revoking,
             ..
         } = *self.0;
-        // What runs under the token ends before anything is deleted.
+        // The token is cancelled before any node is deleted.
         #[cfg(feature = "tokio-util")]
         drop(cancellation);
-        // The others go first, so that the last answer is about all.
+        // The other nodes are deleted first, so that the last reply confirms all of them.
         drop((own_watch, others));
 
         let (client, session, cleanup) = (&owned.client, owned.session(), owned.cleanup.take());
@@ -361,68 +361,68 @@ impl Guard {
             Some(reason) => Err(Unheld::Lost(*reason)),
             None => judge(&seen, session, deletion),
         };
-        holding.ends(&lease);
-        Releasing { state: State::of(lease), answer }
+        report.ends(&lease);
+        Releasing { state: HolderState::of(lease), answer }
     }
 
-    /// Takes away the duty to delete its node, of which it has one, so that the guard can be shared.
+    /// Takes over the duty to delete the single node of this guard, so that the guard can be shared.
     pub(crate) fn take_duty(&mut self) -> OwnedNode {
         self.0.owned.take_duty()
     }
 
-    /// Ends it for all who share it, before its node is deleted. Returns until when the node must stay, as one
-    /// of them may have been told so; `None` if the lock was not held.
+    /// Ends the guard for all its sharers, before its node is deleted. Returns the instant until which the node
+    /// must stay, because a sharer may rely on that deadline; `None` if the lock was not held.
     pub(crate) fn end(&self, reason: LossReason) -> Option<Instant> {
         let is_held = self.is_held();
         self.lose(reason);
-        // Read last: no later deadline can have been told.
+        // Read last, so that no later deadline can have been reported.
         let lease = self.client().lease();
         lease.deadline.filter(|_| is_held && lease.session == self.session())
     }
 
-    /// Stops proving the node, and leaves its deletion to the caller.
+    /// Ends the guard, and leaves the deletion of its node to the caller.
     pub(crate) fn into_owned_node(self) -> OwnedNode {
         self.0.owned
     }
 
-    /// Notes that the node was found to be missing.
+    /// Notes that the node is missing.
     pub(crate) fn found_missing(&self) -> LossReason {
         self.lose(self.deletion())
     }
 
-    /// The same hold for another holder of this process, with a larger token.
+    /// Turns the guard into that of another holder in this process, with a larger token.
     pub(crate) fn regrant(mut self) -> Self {
         self.0.token = self.0.token.next_grant();
         let GuardInner { owned, token, hold, .. } = &*self.0;
-        let holding = Holding::new(&owned.path, *token, owned.session(), || hold.probe());
-        self.0.holding = holding;
+        let report = HoldReport::new(&owned.path, *token, owned.session(), || hold.probe());
+        self.0.report = report;
         self
     }
 
-    /// The same with a node that may serve other holders of this process later.
+    /// Allows the node to serve other holders in this process later.
     pub(crate) fn shared(mut self) -> Self {
         self.0.is_shared = true;
         self
     }
 
-    /// Ends it for this holder, and keeps the node for another one. What this holder has asked for and what
-    /// is not sent yet is refused. A node that nobody uses outlasts no outage.
+    /// Ends the hold of this holder, and keeps the node for another one. Requests of this holder that are not
+    /// yet sent fail. Jeopardy is disallowed: an idle node does not outlast an outage.
     pub(crate) fn hand_on(&mut self) {
         self.cancel();
-        self.0.holding.lost(LossReason::Released);
+        self.0.report.lost(LossReason::Released);
         self.end_at_deadline();
-        self.0.hold.hand_on();
-        self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_on());
+        self.0.hold.hand_over();
+        self.0.others.iter_mut().for_each(|(hold, _)| hold.hand_over());
     }
 
-    /// The same with a token that was made at the grant.
+    /// Sets a token that was minted at the grant.
     pub(crate) fn with_token(mut self, token: FencingToken) -> Self {
-        self.0.holding.has_token(token);
+        self.0.report.has_token(token);
         self.0.token = token;
         self
     }
 
-    /// The same with more nodes; the loss of any of them is its loss.
+    /// Adds more nodes. The loss of any of them is the loss of the lock.
     pub(crate) fn with_others(mut self, others: Vec<Contender>) -> Result<Self, AcquireError> {
         for other in others {
             let owned = OwnedNode::of(other)?;
@@ -432,9 +432,9 @@ impl Guard {
         Ok(self)
     }
 
-    /// Ends it without deleting its node: another one has taken the place.
+    /// Ends the guard without deleting its node, which has been replaced.
     pub(crate) fn dissolve(mut self) {
-        self.0.holding.lost(LossReason::Released);
+        self.0.report.lost(LossReason::Released);
         self.0.owned.cleanup = None;
     }
 
@@ -442,32 +442,32 @@ impl Guard {
         &self.0.owned.client
     }
 
-    /// The state for display. Unlike [`Guard::state`], it does not make a loss final.
-    pub(crate) fn seen(&self) -> State {
-        State::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
+    /// The state for display. Unlike [`Guard::state`], this does not make a loss final.
+    pub(crate) fn seen(&self) -> HolderState {
+        HolderState::of(self.0.lost.get().map_or_else(|| self.look(), |r| Err(Unheld::Lost(*r))))
     }
 
-    /// One line about a guard of this name.
+    /// Writes one line about a guard of type `name`.
     pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{name}({}, token {}, {})", self.path(), self.token(), self.seen())
     }
 
-    /// The deadline and the contact as the session has them now, or why it is not held.
+    /// The current deadline and contact, or why the lock is not held.
     fn look(&self) -> Result<(Instant, Contact), Unheld> {
         let seen = self.0.hold.state();
         let is_gone = seen.is_gone || self.others_are_gone();
         let held = judge(&seen, self.session(), is_gone.then(|| self.deletion()))?;
-        // After a jeopardy, they may be proven one after the other.
+        // After a jeopardy, the nodes may be proven one after the other.
         match self.0.others.iter().all(|(hold, _)| hold.state().is_proven()) {
             true => Ok(held),
             false => Err(unproven(self.nodes().map(|(hold, _)| hold.state().proof))),
         }
     }
 
-    /// Why the lock is lost, after a deadline was found to have passed.
+    /// Why the lock is lost after a deadline has passed.
     fn too_late(&self) -> LossReason {
         match self.state() {
-            State::Lost(reason) => reason,
+            HolderState::Lost(reason) => reason,
             _ => self.lose(LossReason::DeadlinePassed),
         }
     }
@@ -478,33 +478,33 @@ impl Guard {
         self.nodes().all(|(hold, _)| rides_out(hold))
     }
 
-    /// Its nodes, and what proves each.
+    /// The nodes of the guard, with the hold that proves each.
     fn nodes(&self) -> impl Iterator<Item = (&Hold, &OwnedNode)> {
         let others = self.0.others.iter().map(|(hold, owned)| (hold, owned));
         std::iter::once((&self.0.hold, &self.0.owned)).chain(others)
     }
 
-    /// Waits until a jeopardy is over, and disallows another one, for a change of the node that must not
-    /// be in doubt. Returns whether jeopardy was allowed.
+    /// Waits until a jeopardy is over, and disallows another one, because the following change of the node requires
+    /// a hold without doubt. Returns whether jeopardy was allowed.
     pub(crate) async fn settle(&self) -> Result<bool, LossReason> {
         self.held_again().await?;
         let rides_out = self.rides_out();
         self.end_at_deadline();
         match self.state() {
-            State::Lost(reason) => Err(reason),
+            HolderState::Lost(reason) => Err(reason),
             _ => Ok(rides_out),
         }
     }
 
-    /// Disallows jeopardy: the lock is lost at its deadline.
+    /// Disallows jeopardy, so that the lock is lost at its deadline.
     pub(crate) fn end_at_deadline(&self) {
         self.nodes().for_each(|(hold, _)| hold.end_at_deadline());
     }
 
-    /// Allows jeopardy if the guard that this one replaces was allowed it.
+    /// Allows jeopardy if the guard that this one replaces allowed it.
     pub(crate) fn allowed(self, rides_out: bool) -> Self {
         if rides_out {
-            // The loss shows in its state.
+            // The state shows a loss.
             let _ = self.allow_jeopardy();
         }
         self
@@ -514,24 +514,24 @@ impl Guard {
         self.0.others.iter().any(|(hold, _)| hold.is_gone())
     }
 
-    /// Makes a loss final; the first reason stays.
+    /// Makes a loss final. The first reason is kept.
     fn lose(&self, reason: LossReason) -> LossReason {
-        // It fails if a reason is known already.
+        // This fails if a reason is already set.
         if self.0.lost.set(reason).is_ok() {
-            self.0.holding.lost(reason);
+            self.0.report.lost(reason);
             self.cancel();
         }
         self.nodes().for_each(|(hold, _)| hold.give_up());
         self.0.lost.get().copied().unwrap_or(reason)
     }
 
-    /// Ends what runs under its token.
+    /// Cancels the guard's token.
     fn cancel(&self) {
         #[cfg(feature = "tokio-util")]
         self.0.cancellation.cancel();
     }
 
-    /// What it means that the node is gone.
+    /// The reason of the loss if the node is gone.
     pub(crate) fn deletion(&self) -> LossReason {
         deletion(self.client(), self.session(), &self.0.revoking)
     }
@@ -543,14 +543,14 @@ impl Granted for Guard {
     }
 }
 
-/// Its lock, its token and how it stands.
+/// Shows the lock, the token and the state.
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.describe("Guard", f)
     }
 }
 
-/// Gives a lock's own guard type the methods of [`Guard`] and the same `Debug` output.
+/// Gives the guard type of a lock the methods of [`Guard`] and the same `Debug` output.
 macro_rules! offers_guard {
     ($type:ident, $self:ident => $guard:expr) => {
         impl std::ops::Deref for $type {
@@ -561,7 +561,7 @@ macro_rules! offers_guard {
             }
         }
 
-        /// Its lock, its token and how it stands.
+        /// Shows the lock, the token and the state.
         impl std::fmt::Debug for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.describe(stringify!($type), f)
@@ -578,28 +578,27 @@ macro_rules! offers_guard {
 
 pub(crate) use offers_guard;
 
-/// What it means for a lock in this state that checks of its nodes, none of which was missing, were
-/// committed or not.
+/// Interprets the result of committed checks for a lock in this state, if none of its nodes was missing.
 pub(crate) fn verified(
     committed: Result<(), TransactionError>,
-    state: State,
+    state: HolderState,
 ) -> Result<(), VerifyError> {
     match (committed, state) {
-        (_, State::Lost(reason)) => Err(VerifyError::Lost(reason)),
+        (_, HolderState::Lost(reason)) => Err(VerifyError::Lost(reason)),
         (Err(TransactionError::Request(error)), _) => Err(VerifyError::Unknown(error)),
         (Err(refused), _) => Err(VerifyError::Refused(refused)),
-        (Ok(()), State::Jeopardy) => Err(VerifyError::Jeopardy),
-        (Ok(()), State::Held | State::Suspect { .. }) => Ok(()),
+        (Ok(()), HolderState::Jeopardy) => Err(VerifyError::Jeopardy),
+        (Ok(()), HolderState::Held | HolderState::Suspect { .. }) => Ok(()),
     }
 }
 
-/// What it means that the node of a holder in this session is gone, who was perhaps asked to release the
-/// lock.
+/// The reason of the loss if the node of a holder in this session is gone. `revoking`: whether the holder was asked to
+/// release the lock.
 fn deletion(client: &Client, session: SessionId, revoking: &AtomicBool) -> LossReason {
     match revoking.load(Ordering::Acquire) {
-        // A server tells of the deletion before it answers that it has closed the session.
+        // A server sends the event of the deletion before it replies that it has closed the session.
         _ if client.is_closed() => LossReason::ClientClosed,
-        // It may have been missed in the next session.
+        // The node may be missing because the session was replaced.
         _ if client.session_id() != session => LossReason::SessionExpired,
         true => LossReason::Revoked,
         false => LossReason::NodeDeleted,

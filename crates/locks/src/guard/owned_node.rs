@@ -7,20 +7,20 @@ use lockkeeper_client::{
 
 use crate::contender::node::Contender;
 use crate::error::{AcquireError, LossReason, ReleaseError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 /// The node of a holder. Dropping it deletes the node.
 #[derive(Debug)]
 pub(crate) struct OwnedNode {
     pub(crate) client: Client,
-    /// The lock.
+    /// The lock's path.
     pub(crate) path: ZnodePath,
     pub(crate) node: Created,
-    /// What was in it when it was created.
+    /// The data that it was created with.
     pub(crate) data: Bytes,
-    /// Whether other nodes can have its name.
+    /// Whether other nodes can have the same name.
     pub(crate) name: NameUse,
-    /// What deletes the node; `None` if the deletion is left to others.
+    /// The cleanup that deletes the node; `None` if the deletion is left to others.
     pub(crate) cleanup: Option<Cleanup>,
 }
 
@@ -34,7 +34,7 @@ impl OwnedNode {
         Ok(Self { client, path, node, data, name: NameUse::Once, cleanup })
     }
 
-    /// The same node with the duty to delete it, which this one no longer has.
+    /// Moves the duty to delete the node to the returned value.
     pub(crate) fn take_duty(&mut self) -> Self {
         let Self { client, path, node, data, name, cleanup } = self;
         Self {
@@ -47,10 +47,10 @@ impl OwnedNode {
         }
     }
 
-    /// Queues the deletion; `None` if there is nothing to delete.
+    /// Queues the deletion; `None` if there is no node to delete.
     pub(crate) fn begin_deletion(mut self) -> Option<Reply<()>> {
         let cleanup = self.cleanup.take()?;
-        // With its session, the node is gone.
+        // The node is gone with its session.
         let is_there = self.session() == self.client.session_id();
         is_there.then(|| self.client.clean_up_confirmed(cleanup))
     }
@@ -60,16 +60,16 @@ impl OwnedNode {
         self.node.stat.ephemeral_owner
     }
 
-    /// Whether this is the stat of the node, and not of another one with its name.
+    /// Whether this is the stat of the node, and not of another one with the same name.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
         stat.czxid == self.node.stat.czxid
     }
 
-    /// Whether the node at its path is still this one. Sends nothing if no other one can have its name.
+    /// Whether the node at its path is still this one. Makes no request if no other node can have the same name.
     pub(crate) async fn is_same(&self) -> Result<bool, Error> {
         match self.name {
             NameUse::Once => Ok(true),
-            NameUse::Again(_) | NameUse::Watched(_) => {
+            NameUse::Reused(_) | NameUse::Watched(_) => {
                 let found = self.client.exists(&self.node.path).await?;
                 Ok(found.is_some_and(|stat| self.is(&stat)))
             }
@@ -79,7 +79,7 @@ impl OwnedNode {
 
 impl Drop for OwnedNode {
     fn drop(&mut self) {
-        // With its session, the node is gone.
+        // The node is gone with its session.
         if let Some(cleanup) = self.cleanup.take()
             && self.session() == self.client.session_id()
         {
@@ -88,22 +88,22 @@ impl Drop for OwnedNode {
     }
 }
 
-/// A release on its way.
+/// A release in progress.
 #[derive(Debug)]
 pub(crate) struct Releasing {
-    /// How the lock stood when it was released.
-    pub(crate) state: State,
-    /// `None` if there was nothing left to delete.
+    /// The state of the lock at the release.
+    pub(crate) state: HolderState,
+    /// `None` if there was no node left to delete.
     pub(crate) answer: Option<Reply<()>>,
 }
 
 impl Releasing {
-    /// Waits until a server has confirmed it, if the lock was still held.
+    /// Waits until a server has confirmed the release, if the lock was still held.
     pub(crate) async fn confirmed(self) -> Result<(), ReleaseError> {
         match self.state {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
-            // Nobody will ever know.
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            // Whether it was still held will never be known.
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
             _ => {}
         }
 
@@ -114,10 +114,10 @@ impl Releasing {
     }
 }
 
-/// What the answer to the deletion of its node means for the release of a guard.
+/// Interprets the reply to the deletion of a guard's node as the result of the release.
 ///
 /// # Errors
-/// If the session was over, or no server has confirmed it.
+/// If the session was over, or no server has confirmed the deletion.
 pub fn deleted(answer: Result<(), Error>) -> Result<(), ReleaseError> {
     answer.map_err(|error| match error.is_session_expired() {
         true => ReleaseError::Lost(LossReason::SessionExpired),

@@ -1,5 +1,5 @@
-//! The proof that a lock is held: a committed check of its node, and how a grant waits for one that shows
-//! enough.
+//! The proof that a lock is held: a committed check of its node. A grant waits for a proof that shows a long enough
+//! lease.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError};
 use crate::error::AcquireError;
 use crate::guard::owned_node::OwnedNode;
 
-/// How many proofs in a row may take too long before a grant is given up.
-const MOST_SLOW: u32 = 3;
+/// How many proofs in a row may take too long before the grant is given up.
+const MAX_SLOW_PROOFS: u32 = 3;
 
 /// What a committed check shows.
 pub(super) enum Proof {
@@ -18,15 +18,15 @@ pub(super) enum Proof {
     NodeGone,
 }
 
-/// Commits checks of nodes: whoever led a quorum after they were sent has seen the nodes. If others can
-/// have the name of this one, a look behind the checks shows whose it is.
+/// Commits checks of nodes, which proves that the leader of a quorum has seen the nodes after the checks were sent. If
+/// other nodes can have the same name, a read after the checks shows which node it is.
 pub(super) async fn prove(
     checks: Transaction,
     owned: &OwnedNode,
 ) -> Result<Proof, TransactionError> {
-    // In a later session, the node would be missing for another reason.
+    // In a later session, the node would be missing for a different reason.
     let checks = checks.in_session(owned.session());
-    // Sent in one go, and in this order.
+    // Sent together, and in this order.
     let (checked, is_same) = tokio::join! { biased; checks.commit(), owned.is_same() };
     match (checked, is_same) {
         (Err(TransactionError::Request(error)), _) if error.is_session_expired() => {
@@ -41,13 +41,13 @@ pub(super) async fn prove(
     }
 }
 
-/// Returns when a committed write that is sent now shows that the session lives for `left` more; or at once
-/// if only an answer to a request can lead there. After this program or the servers stood still, that is a
-/// [relay](lockkeeper_client::Timing::relay) after the first answer.
+/// Returns when a committed write sent now would show that the session lives for another `left`. Returns at once
+/// if only the reply to a request can lead to that. After this program or the servers were suspended, this is a
+/// [relay](lockkeeper_client::Timing::relay) after the first reply.
 ///
 /// Returns whether such a write shows it.
 pub(super) async fn until_a_proof_counts(client: &Client, left: Duration) -> bool {
-    // A timer goes by another clock than leases do.
+    // A timer uses a different clock than leases.
     while let Some(time) = client.time_to_proof(left) {
         if time.is_zero() {
             return true;
@@ -57,7 +57,7 @@ pub(super) async fn until_a_proof_counts(client: &Client, left: Duration) -> boo
     false
 }
 
-/// What a proof shows at the most that the servers answer in time: for a grant, and a margin for the answer.
+/// The lease that a proof shows at most if the servers reply in time: enough for a grant, and a margin for the reply.
 pub(super) fn shown_by_a_proof(client: &Client) -> Duration {
     client.timing().always_left() + client.timing().slowest_answer()
 }
@@ -65,9 +65,9 @@ pub(super) fn shown_by_a_proof(client: &Client) -> Duration {
 /// The proofs of one grant.
 pub(super) struct Proofs {
     backoff: Backoff,
-    /// How many in a row were slow.
+    /// The number of consecutive slow proofs.
     slow: u32,
-    /// How long the last one took.
+    /// The duration of the last proof.
     took: Duration,
 }
 
@@ -76,16 +76,16 @@ impl Proofs {
         Self { backoff: Backoff::default(), slow: 0, took: Duration::ZERO }
     }
 
-    /// Has the servers commit a check of the node, as soon as that can show enough for a grant, and over as
-    /// many connections as it takes while the session lives.
+    /// Commits a check of the node as soon as it can show enough for a grant. Retries over as
+    /// many connections as needed while the session lives.
     ///
     /// # Errors
-    /// If the node or the session is gone, no server can be reached for a session timeout, one refuses the
-    /// check, or the last ones were too slow.
+    /// If the node or the session is gone, no server can be reached for a session timeout, a server refuses the
+    /// check, or the last proofs were too slow.
     pub(super) async fn next(&mut self, owned: &OwnedNode) -> Result<(), AcquireError> {
         let client = &owned.client;
         let most = client.timing().slowest_answer();
-        if self.slow == MOST_SLOW {
+        if self.slow == MAX_SLOW_PROOFS {
             let (path, took) = (owned.path.clone(), self.took);
             return Err(AcquireError::LeaseTooShort { path, took, most });
         }
@@ -103,7 +103,7 @@ impl Proofs {
                 Ok(Proof::NodeGone) => {
                     return Err(AcquireError::NodeDeleted { node: owned.node.path.clone() });
                 }
-                // The next connection may be lost as soon, so it is not asked without a pause.
+                // The next connection may be lost as quickly, so there is a pause before the next try.
                 Err(TransactionError::Request(error)) if is_transient(&error) => {
                     self.backoff.pause().await;
                 }

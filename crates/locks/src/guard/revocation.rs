@@ -1,15 +1,15 @@
-//! The request to release a lock, as data of the holder's node, and what the holder writes into that node.
+//! Requests to release a lock, in the data of the holder's node, and the data that the holder writes in reply.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use crate::owner_info::{OwnerInfo, RevokeRequest};
 
-/// The data of a node whose holder is asked to release the lock.
+/// The data of a node whose holder has been asked to release the lock.
 pub const REQUEST: &[u8] = b"__REVOKE__";
 
-/// What asks a holder whose node has this owner in it, if it has one. Only our programs write an owner, and
-/// only they read more than [`REQUEST`]: others compare the data with it.
+/// The data that asks a holder to release the lock. `owner`: the owner in its node, if any. Only Lockkeeper
+/// programs write an owner, and only they read more than [`REQUEST`]; other programs compare the data with it.
 pub(crate) fn ask(owner: Option<&OwnerInfo>, request: &RevokeRequest) -> Bytes {
     let is_plain = *request == RevokeRequest::default();
     match owner.filter(|_| !is_plain).and_then(|_| serde_json::to_vec(request).ok()) {
@@ -18,14 +18,15 @@ pub(crate) fn ask(owner: Option<&OwnerInfo>, request: &RevokeRequest) -> Bytes {
     }
 }
 
-/// Reads the data of a node; `None` if it is no request. What a later version may add is left out.
+/// Reads a request from the data of a node; `None` if it is not a request. Unknown fields of later versions are
+/// ignored.
 pub(crate) fn asked(data: &[u8]) -> Option<RevokeRequest> {
     let text = data.strip_prefix(REQUEST)?;
     Some(serde_json::from_slice(text).unwrap_or_default())
 }
 
-/// A node's data with a change of what it says of its owner. Other fields of it stay. `None` if there is no
-/// owner in it: it is a label alone, as in kazoo's profile, or the id of a candidate.
+/// Changes the owner in a node's data, and keeps its other fields. `None` if the data does not contain an
+/// owner: it is only a label, as in kazoo's profile, or the id of a candidate.
 pub(super) fn changed(before: &Bytes, change: impl FnOnce(&mut OwnerInfo)) -> Option<Bytes> {
     let mut owner = OwnerInfo::from_data(before)?;
     change(&mut owner);
@@ -50,7 +51,7 @@ mod tests {
         assert_eq!(asked(&ask(Some(&owner), &request())), Some(request()));
         assert_eq!(asked(b"__REVOKE__ of a later version"), Some(plain.clone()));
         assert_eq!(asked(b"nightly"), None);
-        // What Curator's holders compare with.
+        // Curator's holders compare the data with this.
         for data in [ask(None, &request()), ask(Some(&owner), &plain)] {
             assert_eq!(data, REQUEST);
         }

@@ -1,4 +1,4 @@
-//! What is true of locks that are held together, of which there is at least one.
+//! Functions for locks that are held together. There is at least one lock.
 
 use std::cmp::Reverse;
 use std::future::{Future, poll_fn};
@@ -9,7 +9,7 @@ use lockkeeper_client::{ErrorCode, Transaction, TransactionError, ZnodePath};
 
 use super::{Guard, verified};
 use crate::error::{EnsureError, LossReason, VerifyError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 
 pub(crate) fn is_held(guards: &[Guard]) -> bool {
     guards.iter().all(Guard::is_held)
@@ -24,18 +24,18 @@ pub(crate) fn allow_jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
 }
 
 /// The worst of the states.
-pub(crate) fn worst(states: impl Iterator<Item = State>) -> State {
-    let badness = |state: &State| match state {
-        State::Held => 0,
-        State::Suspect { .. } => 1,
-        State::Jeopardy => 2,
-        State::Lost(_) => 3,
+pub(crate) fn worst(states: impl Iterator<Item = HolderState>) -> HolderState {
+    let badness = |state: &HolderState| match state {
+        HolderState::Held => 0,
+        HolderState::Suspect { .. } => 1,
+        HolderState::Jeopardy => 2,
+        HolderState::Lost(_) => 3,
     };
-    // The first of the lost ones, as `MultiGuard::lost` names it.
-    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(State::Held)
+    // The first lost lock, which `MultiGuard::lost` also names.
+    states.min_by_key(|state| Reverse(badness(state))).unwrap_or(HolderState::Held)
 }
 
-/// Starts a transaction with checks of all their nodes.
+/// Starts a transaction with checks of the nodes of all locks.
 pub(crate) fn checks(guards: &[Guard]) -> Transaction {
     let empty = guards[0].client().transaction();
     guards.iter().fold(empty, |all, guard| guard.add_checks(all))
@@ -53,26 +53,26 @@ pub(crate) async fn verify(guards: &[Guard]) -> Result<(), VerifyError> {
     }
 }
 
-/// Waits until one is not held: whether it is in jeopardy or lost.
+/// Waits until one of the locks is in jeopardy or lost.
 pub(crate) async fn jeopardy(guards: &[Guard]) -> Result<(), LossReason> {
     first(guards, Guard::jeopardy).await.1
 }
 
-/// Waits until none is in jeopardy.
+/// Waits until none of the locks is in jeopardy.
 pub(crate) async fn held_again(guards: &[Guard]) -> Result<(), LossReason> {
     loop {
         for guard in guards {
             guard.held_again().await?;
         }
         match worst(guards.iter().map(Guard::state)) {
-            State::Lost(reason) => return Err(reason),
-            State::Jeopardy => {}
-            State::Held | State::Suspect { .. } => return Ok(()),
+            HolderState::Lost(reason) => return Err(reason),
+            HolderState::Jeopardy => {}
+            HolderState::Held | HolderState::Suspect { .. } => return Ok(()),
         }
     }
 }
 
-/// The first of what these waits come to, and the lock that it is about.
+/// The result of the first wait that ends, and its lock.
 pub(crate) async fn first<'a, F: Future>(
     guards: &'a [Guard],
     wait: impl Fn(&'a Guard) -> F,

@@ -9,23 +9,24 @@ use crate::error::LossReason;
 /// Whether a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum State {
-    /// Held.
+pub enum HolderState {
+    /// The lock is held.
     Held,
-    /// Held, without a connection. Unless one comes back in time, it will be lost or in jeopardy.
+    /// The lock is held, but the connection is lost. Unless it is restored in time, the lock will be lost or in
+    /// jeopardy.
     Suspect {
         /// The deadline.
         until: Instant,
     },
-    /// Only where it [is allowed](crate::Guard::allow_jeopardy): the deadline has passed, and it is
-    /// unknown whether the lock is still held. Nothing may be done under it. It is held again, with the
-    /// same token, when the servers have proven that its node existed all the time. Otherwise it is lost.
+    /// The deadline has passed, and it is unknown whether the lock is still held. Occurs only if
+    /// [allowed](crate::Guard::allow_jeopardy). No work may be done under the lock. It is held again, with the
+    /// same token, when the servers have proven that its node has existed all the time. Otherwise it is lost.
     Jeopardy,
-    /// Not held any more. This guard never holds the lock again.
+    /// The lock is no longer held. This guard never holds it again.
     Lost(LossReason),
 }
 
-impl fmt::Display for State {
+impl fmt::Display for HolderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held => f.write_str("held"),
@@ -36,7 +37,7 @@ impl fmt::Display for State {
     }
 }
 
-impl State {
+impl HolderState {
     pub(super) fn of(lease: Result<(Instant, Contact), Unheld>) -> Self {
         match lease {
             Err(Unheld::Lost(reason)) => Self::Lost(reason),
@@ -54,8 +55,8 @@ pub(super) enum Unheld {
     Lost(LossReason),
 }
 
-/// The deadline and the contact of a holder whose node belongs to `session`, or why the lock is not
-/// held. `deletion` is the reason to report if a node is gone.
+/// Returns the deadline and the contact of a holder whose node belongs to `session`, or why the lock is not
+/// held. `deletion`: the reason to report if a node is gone.
 pub(super) fn judge(
     seen: &HoldState,
     session: SessionId,
@@ -80,13 +81,13 @@ pub(super) fn judge(
     Err(unproven([seen.proof]))
 }
 
-/// Why a lock is not held any more whose nodes have these proofs, with none gone.
+/// Why a lock with these proofs of its nodes is no longer held. None of the nodes is gone.
 pub(super) fn unproven(proofs: impl IntoIterator<Item = Option<HoldProof>>) -> Unheld {
     let mut rides_out = true;
     for proof in proofs {
         match proof {
             Some(proof) => rides_out &= proof.rides_out,
-            // It is proven no more, although it is not gone.
+            // The node is no longer proven, although it is not gone.
             None => return Unheld::Lost(LossReason::CheckRefused),
         }
     }

@@ -1,6 +1,6 @@
-//! What a holder can wait for: the loss of the lock, a jeopardy and its end, and a request to release it.
+//! Waits of a holder: for the loss of the lock, for a jeopardy and its end, and for a request to release the lock.
 
-#![expect(clippy::disallowed_types, reason = "wall time, for people to read")]
+#![expect(clippy::disallowed_types, reason = "wall time, only for display")]
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -17,21 +17,21 @@ use super::Guard;
 use crate::contender::watches::first_event;
 use crate::error::LossReason;
 use crate::guard::revocation;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::owner_info::RevokeRequest;
 
-/// The watches of one who waits for the loss of a lock.
+/// The watches of a future that waits for the loss of a lock.
 #[derive(Default)]
-struct Spare {
-    /// On the own node, while another one has the guard's.
+struct LossWatches {
+    /// The watch on the own node, while another future uses the guard's watch.
     own: Option<Watcher>,
-    /// On the other nodes.
+    /// The watches on the other nodes.
     others: Vec<(usize, Watcher)>,
 }
 
 impl Guard {
-    /// Waits until the lock is lost. Costs one round trip, for a watch on the holder's node, or on each if it
-    /// has several, unless the wait in the queue has left one; and one for each change of a node.
+    /// Waits until the lock is lost. Costs one round trip for a watch on the holder's node, or on each of its
+    /// nodes, unless the wait in the queue has left a watch. Costs one more for each change of a node.
     ///
     /// # Session loss
     /// Ends the wait: at once when a server reports it, and otherwise at the deadline. Where
@@ -40,80 +40,82 @@ impl Guard {
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn lost(&self) -> LossReason {
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
         loop {
             let status = self.client().status();
             match self.state() {
-                State::Lost(reason) => return reason,
-                _ => self.changed(status, &mut spare).await,
+                HolderState::Lost(reason) => return reason,
+                _ => self.changed(status, &mut watches).await,
             }
         }
     }
 
     /// Waits until the lock is in jeopardy, which begins at the deadline and
     /// [must be allowed](Guard::allow_jeopardy). A timer may fire late, so code that must not run in
-    /// jeopardy also checks the deadline before each step. Costs what [`Guard::lost`] does.
+    /// jeopardy also checks the deadline before each step. Costs the same as [`Guard::lost`].
     ///
     /// # Errors
-    /// Why it is lost.
+    /// Why the lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
     pub async fn jeopardy(&self) -> Result<(), LossReason> {
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
         loop {
             let status = self.client().status();
             match self.state() {
-                State::Jeopardy => return Ok(()),
-                State::Lost(reason) => return Err(reason),
-                State::Held | State::Suspect { .. } => self.changed(status, &mut spare).await,
+                HolderState::Jeopardy => return Ok(()),
+                HolderState::Lost(reason) => return Err(reason),
+                HolderState::Held | HolderState::Suspect { .. } => {
+                    self.changed(status, &mut watches).await
+                }
             }
         }
     }
 
-    /// Waits until the lock is held again; returns at once if it is not in jeopardy. After a wait, a
-    /// request to release the lock that arrived meanwhile is known to [`Guard::revoke_requested`]; this
+    /// Waits until the lock is held again. Returns at once if it is not in jeopardy. After a wait, it checks whether a
+    /// request to release the lock has arrived, so that [`Guard::revoke_requested`] reports it; this
     /// costs one round trip.
     ///
     /// # Errors
-    /// Why it is lost.
+    /// Why the lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
-    /// Safe: call it again. A call after a wait that was dropped does not look for such a request if the
+    /// Safe: call it again. A call after a dropped wait does not check for such a request if the
     /// lock is held by then.
     pub async fn held_again(&self) -> Result<(), LossReason> {
-        // Whether the lock was in jeopardy: a request to release it may have been missed meanwhile.
+        // Whether the lock was in jeopardy, in which a request to release it may have been missed.
         let mut is_new = false;
-        let mut spare = Spare::default();
+        let mut watches = LossWatches::default();
 
         loop {
             // Subscribed before the state is read, so that a change in between ends the wait.
             let status = self.client().status();
             match self.state() {
-                State::Lost(reason) => return Err(reason),
-                State::Jeopardy => {
+                HolderState::Lost(reason) => return Err(reason),
+                HolderState::Jeopardy => {
                     is_new = true;
-                    self.changed(status, &mut spare).await;
+                    self.changed(status, &mut watches).await;
                 }
-                State::Held | State::Suspect { .. } if !is_new => return Ok(()),
-                State::Held | State::Suspect { .. } => match self.read_own().await {
+                HolderState::Held | HolderState::Suspect { .. } if !is_new => return Ok(()),
+                HolderState::Held | HolderState::Suspect { .. } => match self.read_own().await {
                     Ok(_) => is_new = false,
-                    Err(error) if error.is_retryable() => self.changed(status, &mut spare).await,
-                    // How the lock stands says why.
+                    Err(error) if error.is_retryable() => self.changed(status, &mut watches).await,
+                    // The state shows the reason.
                     Err(_) => is_new = false,
                 },
             }
         }
     }
 
-    /// Waits until another program asks for the lock with [`revoke`](crate::revoke::revoke), or with
-    /// Curator's `Revoker`. It may take the lock by force after a while, so release the lock soon. Costs
+    /// Waits until another program requests the lock with [`revoke`](crate::revoke::revoke), or with
+    /// Curator's `Revoker`. That program may take the lock by force later, so release the lock soon. Costs
     /// one round trip, and one for each change of the node.
     ///
     /// # Errors
@@ -132,23 +134,23 @@ impl Guard {
         }
     }
 
-    /// Who has asked for the lock last, and why, as far as the request said. `None` if no request was seen:
-    /// [`Guard::revoke_requested`] waits for one, and [`Guard::lost`] and [`Guard::run`] notice one too. Asks no
-    /// server.
+    /// The last request to release the lock, with its requester and reason if given. `None` if no request was seen.
+    /// [`Guard::revoke_requested`] waits for a request; [`Guard::lost`] and [`Guard::run`] notice one too. Makes no
+    /// request.
     pub fn revoke_request(&self) -> Option<RevokeRequest> {
         self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).request.clone()
     }
 
-    /// Notes in the holder's node since when the lock is held, for people who look at the queue
-    /// ([`OwnerInfo::held_since_unix_ms`](crate::OwnerInfo)): the servers do not know when a contender that
+    /// Records in the holder's node when the lock was granted, for display
+    /// ([`OwnerInfo::held_since_unix_ms`](crate::OwnerInfo)). The servers do not know when a contender that
     /// waited was granted the lock. `since` is by the clock of this machine.
     ///
-    /// Costs one write, which is not waited for, and one event and one read for the contender that waits for
-    /// this holder. It is left out, and people then see only since when the holder is in line, if the node
+    /// Costs one write, which is not awaited, and one event and one read for the contender that waits for
+    /// this holder. Nothing is recorded, and only the time since the holder entered the queue is known, if the node
     ///
     /// - was written to after it was created, as by a request to release the lock;
-    /// - has no [`OwnerInfo`](crate::OwnerInfo) in it, as with a label in kazoo's profile;
-    /// - may be another holder's later: that of a [`Mutex`](crate::Mutex) with `linger` or `cohort`, of an
+    /// - does not contain [`OwnerInfo`](crate::OwnerInfo), as with a label in kazoo's profile;
+    /// - may belong to another holder later: that of a [`Mutex`](crate::Mutex) with `linger` or `cohort`, of an
     ///   [`ExclusiveNode`](crate::ExclusiveNode), or of a name.
     ///
     /// Do not use it in an election in which Curator's `LeaderLatch` takes part, for the reason given at
@@ -164,19 +166,19 @@ impl Guard {
 
         let noted = revocation::changed(&owned.data, |owner| owner.held_since_unix_ms = since);
         if let Some(data) = noted {
-            // Nothing depends on the reply.
+            // The reply is not needed.
             let version = owned.node.stat.version;
             drop(self.client().set_data(self.node(), data, Some(version)));
         }
     }
 
-    /// Waits for a change since this status: of the session or the node, or a deadline that is near.
-    /// `spare`: the caller's own watches, kept from one change to the next.
-    async fn changed(&self, mut status: watch::Receiver<Status>, spare: &mut Spare) {
+    /// Waits for a change since this status: of the session or a node, or a deadline that is near.
+    /// `watches`: the caller's own watches, kept from one change to the next.
+    async fn changed(&self, mut status: watch::Receiver<Status>, watches: &mut LossWatches) {
         let reason = tokio::select! {
             biased;
-            reason = self.node_deleted(&mut spare.own) => reason,
-            reason = self.other_deleted(&mut spare.others) => reason,
+            reason = self.node_deleted(&mut watches.own) => reason,
+            reason = self.other_deleted(&mut watches.others) => reason,
             _ = status.changed() => None,
             _ = self.0.lost.wait() => None,
             () = self.deadline_near() => None,
@@ -186,7 +188,7 @@ impl Guard {
         }
     }
 
-    /// Reads the own node, and notes a request to release the lock. The node may be another holder's
+    /// Reads the own node, and notes a request to release the lock. The node may belong to another holder
     /// with the same name by now.
     async fn read_own(&self) -> Result<(), Error> {
         let (data, stat) = self.client().data(self.node()).await?;
@@ -196,21 +198,21 @@ impl Guard {
         Ok(())
     }
 
-    /// Waits until the node is certain to be deleted by somebody else (`Some`), or its watch ends.
-    async fn node_deleted(&self, spare: &mut Option<Watcher>) -> Option<LossReason> {
+    /// Waits until the node is certain to be deleted by another client (`Some`), or its watch ends.
+    async fn node_deleted(&self, watches: &mut Option<Watcher>) -> Option<LossReason> {
         match self.0.own_watch.try_lock() {
             Ok(mut kept) => {
                 if kept.is_none() {
-                    *kept = spare.take();
+                    *kept = watches.take();
                 }
                 self.watch_own(&mut kept).await
             }
-            // Another future has it, which may never be polled again.
-            Err(_) => self.watch_own(spare).await,
+            // Another future uses the watch, and may never be polled again.
+            Err(_) => self.watch_own(watches).await,
         }
     }
 
-    /// The same with this watch on the node, or a new one.
+    /// The same with this watch on the node, or with a new watch.
     async fn watch_own(&self, own_watch: &mut Option<Watcher>) -> Option<LossReason> {
         let watcher = match own_watch.take() {
             Some(watcher) => watcher,
@@ -223,18 +225,18 @@ impl Guard {
                 Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                     return Some(self.deletion());
                 }
-                // The connection is gone, and with it perhaps the lock: time will tell.
+                // The connection is lost, and perhaps the lock too. The deadline decides.
                 Err(_) => std::future::pending().await,
             },
         };
 
         let event = own_watch.insert(watcher).changed().await;
-        // An event comes once, and whoever else waits here has to look for itself.
+        // An event is delivered once, so other futures that wait here have to check for themselves.
         *own_watch = None;
-        self.told(event)
+        self.loss_by_event(event)
     }
 
-    /// The same for the first of the other nodes. Never returns if there are none.
+    /// The same for the first of the other nodes. Never returns if there are no other nodes.
     async fn other_deleted(&self, watches: &mut Vec<(usize, Watcher)>) -> Option<LossReason> {
         let mut asked = Vec::new();
         for (index, (_, owned)) in self.0.others.iter().enumerate() {
@@ -254,14 +256,14 @@ impl Guard {
 
         let (index, event) = first_event(watches).await;
         drop(watches.swap_remove(index));
-        self.told(event)
+        self.loss_by_event(event)
     }
 
-    /// Why the lock is lost by an event on one of its nodes, if that is certain.
-    fn told(&self, event: Result<WatchEvent, WatchLost>) -> Option<LossReason> {
+    /// The reason of the loss that an event on one of the nodes shows, if the loss is certain.
+    fn loss_by_event(&self, event: Result<WatchEvent, WatchLost>) -> Option<LossReason> {
         match event {
-            // Servers tell of the nodes that go with a session before they tell that it is over, which it
-            // cannot be before the deadline. If that has passed, the caller looks again.
+            // Servers send the events of a session's nodes before they report the end of the session, which
+            // cannot be before the deadline. If the deadline has passed, the caller checks again.
             Ok(event)
                 if event.kind == EventKind::NodeDeleted && self.0.hold.state().is_proven() =>
             {
@@ -278,17 +280,17 @@ impl Guard {
             let mut status = self.client().status();
 
             match self.client().data_watched(self.node()).await {
-                // The loss of the lock is seen elsewhere.
+                // The loss of the lock is noticed elsewhere.
                 Ok(((_, stat), _)) if !self.0.owned.is(&stat) => std::future::pending().await,
                 Ok(((data, stat), mut watcher)) => {
                     if !self.look_for_revocation(&data, &stat) {
-                        // The end of the session is seen elsewhere.
+                        // The end of the session is noticed elsewhere.
                         let _ = watcher.changed().await;
                     }
                 }
                 Err(error) => {
                     if retry_pause(error).await.is_err() {
-                        // The loss of the lock is seen elsewhere; or it outlasts an outage.
+                        // The loss of the lock is noticed elsewhere, or the hold outlasts an outage.
                         let _ = status.changed().await;
                     }
                 }
@@ -312,8 +314,8 @@ impl Guard {
             );
         }
 
-        // The request has arrived, and the owner's data shows who ignores it. The version is named,
-        // because another future may have answered already. Nothing depends on the reply.
+        // Confirms the request: the owner's data shows which holder ignores it. The write names the version,
+        // because another future may have confirmed it already. The reply is not needed.
         let before = &self.0.owned.data;
         let answer = revocation::changed(before, |owner| {
             owner.revoked = true;
@@ -325,7 +327,7 @@ impl Guard {
         true
     }
 
-    /// Sleeps towards the deadline, at most a second: a timer does not count suspended time.
+    /// Sleeps towards the deadline, at most a second, because a timer does not count suspended time.
     async fn deadline_near(&self) {
         let second = Duration::from_secs(1);
         let left = self.deadline().map(|deadline| deadline.since(self.client().now()));

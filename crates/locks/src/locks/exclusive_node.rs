@@ -1,5 +1,5 @@
-//! The simplest lock: one node, which exists while the lock is held. `CreateAttempt` finds out what became
-//! of a create whose reply is lost.
+//! The simplest lock: a single node, which exists while the lock is held. `CreateAttempt` finds out the outcome
+//! of a create request whose reply is lost.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use lockkeeper_client::{
 };
 use serde::Serialize;
 
-use crate::acquire::entrance::within;
+use crate::acquire::lock_options::{HolderLabels, LockOptions, lock_options};
+use crate::acquire::queue_handle::within;
 use crate::acquire::reentry::{OwnerEntry, OwnerHold};
-use crate::acquire::setup::{About, Setup, setup_options};
 use crate::attempt::{Attempt, out_of_reach, retried, retry_acquire};
 use crate::error::{AcquireError, BuildError, ReleaseError};
 use crate::exposure::Warned;
@@ -22,39 +22,39 @@ use crate::guard::{Guard, offers_guard};
 use crate::locks::owner::Owner;
 use crate::owner_info::OwnerInfo;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
-/// The simplest lock: one node, which exists while the lock is held.
+/// The simplest lock: a single node, which exists while the lock is held.
 ///
-/// A [`Mutex`](crate::Mutex) is fair, and calm where many wait. Each `ExclusiveNode` has an owner:
-/// a new one, unless it is given. Cheap to clone; clones have the same owner.
+/// A [`Mutex`](crate::Mutex) is fair, and scales to many waiters. Each `ExclusiveNode` has an owner:
+/// a new one, unless the builder sets one. Cheap to clone; clones have the same owner.
 ///
 /// # Guarantees
 ///
 /// - There is one holder at a time.
-/// - Its owner enters again without a request to a server.
+/// - Its owner can enter again without a request to a server.
 /// - No holder leaves a znode behind.
 ///
 /// # Not guaranteed
 ///
-/// - There is no order: the fastest waiter gets the lock, and another one may starve.
-/// - A release wakes every waiter. So n waiters cost n(n + 1)/2 events, and as many creates, until
-///   all have had the lock, where a [`Mutex`](crate::Mutex) wakes one each time. Use this lock
-///   where contention is rare, or to share it with other programs that use one.
+/// - Waiters are not ordered: the fastest one gets the lock, and others may starve.
+/// - A release wakes every waiter. Until n waiters have all had the lock, they cost n(n + 1)/2 events and as many
+///   creates. A [`Mutex`](crate::Mutex) wakes one waiter each time. Use this lock
+///   where contention is rare, or to share it with other programs that use such a node.
 /// - Transactions are not exact, as all holders' nodes have one name; see [`Guard::transaction`].
 ///
 /// # Znodes
 ///
 /// `<path>` itself, ephemeral. Its data is [`OwnerInfo`](crate::OwnerInfo), with the owner's name
-/// and an identity of the attempt. Its parent is a container node.
+/// and the id of the attempt. Its parent is a container node.
 ///
 /// # Cost
 ///
 /// - An acquire costs 1 round trip. Entering again costs none.
-/// - When the lock is taken, an acquire costs 1 round trip more, and with each release 1 event and
-///   1 round trip, or 2 for those who were too late.
+/// - When the lock is held, an acquire costs 1 more round trip, and for each release 1 event and
+///   1 round trip, or 2 if another waiter was faster.
 /// - A held lock costs 1 read with each heartbeat.
-/// - A release costs 2 round trips, because a name that others use too is read before it is
+/// - A release costs 2 round trips, because a node whose name others use too is read before it is
 ///   deleted.
 ///
 /// # Examples
@@ -83,69 +83,70 @@ pub struct ExclusiveNode {
     client: Client,
     path: ZnodePath,
     owner: Owner,
-    about: About,
+    labels: HolderLabels,
     waits_for: WaitsFor,
     warned: Warned,
 }
 
 lockkeeper_client::shown_by_path!(ExclusiveNode);
 
-/// Which nodes are waited for.
+/// The nodes that a waiter waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// All: other programs may delete theirs.
+    /// All nodes: other programs may delete theirs.
     #[default]
     Any,
-    /// Those that go with a session. Another one is an error, [`AcquireError::NotEphemeral`].
+    /// Ephemeral nodes. Another node is an error, [`AcquireError::NotEphemeral`].
     Ephemeral,
 }
 
-/// What is in the node.
+/// The data of the node.
 #[derive(Serialize)]
 struct HolderRecord<'a> {
     #[serde(flatten)]
     info: OwnerInfo,
     owner: &'a str,
-    /// Tells this node from those that the same owner makes before and after it.
+    /// Distinguishes this node from other nodes of the same owner.
     attempt: String,
 }
 
-/// The options of an [`ExclusiveNode`]. It has no `profile`: the node has no other name than the
+/// The options of an [`ExclusiveNode`]. There is no `profile` option, because the node has the name of the
 /// lock.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct ExclusiveNodeBuilder {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     owner: Option<Owner>,
     waits_for: WaitsFor,
     warned: Warned,
 }
 
-setup_options!(ExclusiveNodeBuilder: acl, label, user, why);
+lock_options!(ExclusiveNodeBuilder: acl, label, user, why);
 
 impl ExclusiveNodeBuilder {
     lockkeeper_client::setters! {
-        /// Who enters by this handle, and may have other ways in. Default: a new owner. Without a
-        /// label, the holder is called by the owner's name.
+        /// The owner that enters through this handle. It can also enter through other handles. Default: a new
+        /// owner. Without a label, the owner's name is the holder's label.
         pub fn owner(self, owner: &Owner) => self.owner = Some(owner.clone());
 
         pub(crate) fn waits_for(self, nodes: WaitsFor) => self.waits_for = nodes;
 
-        /// The handle that it is a part of warns once, and not each of its locks.
+        /// Shares the warning of the handle that this lock is a part of, so that the handle warns once and not
+        /// for each lock.
         pub(crate) fn warned(self, warned: &Warned) => self.warned = warned.clone();
     }
 
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<ExclusiveNode, BuildError> {
-        let Setup { client, about, .. } = self.setup;
+        let LockOptions { client, labels, .. } = self.options;
         let path = BuildError::check(&client, &self.path)?;
         let owner = self.owner.unwrap_or_default();
         let (waits_for, warned) = (self.waits_for, self.warned);
-        Ok(ExclusiveNode { client, path, owner, about, waits_for, warned })
+        Ok(ExclusiveNode { client, path, owner, labels, waits_for, warned })
     }
 }
 
@@ -153,73 +154,73 @@ impl ExclusiveNode {
     /// The lock at a path such as `/locks/orders`, with an owner of its own. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
     /// The options of a lock.
     pub fn builder(client: &Client, path: &str) -> ExclusiveNodeBuilder {
-        let (setup, path) = (Setup::new(client), path.to_owned());
+        let (options, path) = (LockOptions::new(client), path.to_owned());
         let (waits_for, warned) = (WaitsFor::default(), Warned::default());
-        ExclusiveNodeBuilder { setup, path, owner: None, waits_for, warned }
+        ExclusiveNodeBuilder { options, path, owner: None, waits_for, warned }
     }
 
-    /// The lock's path, which is also that of its node.
+    /// The lock's path, which is also the path of its node.
     pub fn path(&self) -> &ZnodePath {
         &self.path
     }
 
-    /// Who enters by this handle.
+    /// The owner that enters through this handle.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Waits until the lock is free, and takes it if nobody was faster; its owner enters again at
-    /// once. Also waits for a node that is not ephemeral, as other programs may delete theirs. Costs one
-    /// round trip if it is free, none to enter again.
+    /// Waits until the lock is free and acquires it, unless another waiter is faster; then it waits again. The owner of
+    /// a held lock enters again at once. Also waits for a node that is not ephemeral, as other programs may
+    /// delete theirs. Costs one round trip if the lock is free. Entering again makes no request.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), except those of a queue; and
-    /// [`AcquireError::OwnerLost`] if the owner has entries into a hold that was lost.
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), except the errors of a queue. In addition,
+    /// [`AcquireError::OwnerLost`] if the owner has entries into a lost hold.
     ///
     /// # Session loss
-    /// A waiter has no node to lose, so it goes on with the next session. If the session ends right after
-    /// the node was made, it fails with [`AcquireError::SessionExpired`].
+    /// A waiter does not have a node to lose, so it continues with the next session. If the session ends right after
+    /// the node was created, it fails with [`AcquireError::SessionExpired`].
     ///
     /// # Cancel safety
-    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    /// Dropping the future ends the wait. A node that was created is deleted in the background.
     pub async fn acquire(&self) -> Result<ExclusiveGuard, AcquireError> {
         self.owner_hold().enter(self.take()).await.map(ExclusiveGuard)
     }
 
-    /// [`ExclusiveNode::acquire`], but not for longer than `timeout`, which covers everything. With less
-    /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`ExclusiveNode::acquire`] does.
+    /// [`ExclusiveNode::acquire`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a
+    /// single try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`ExclusiveNode::acquire`].
     ///
     /// # Errors
-    /// As [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`ExclusiveNode::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<ExclusiveGuard, AcquireError> {
         within(&self.client, &self.path, timeout, || self.acquire(), self.try_acquire()).await
     }
 
-    /// Takes the lock only if it is free, or its owner enters again; `None` if another owner has
-    /// it. Costs one round trip, or none to enter again.
+    /// Acquires the lock only if it is free or the owner already holds it; `None` if another owner holds
+    /// it. Costs one round trip. Entering again makes no request.
     ///
     /// # Errors
-    /// As [`ExclusiveNode::acquire`], except those of waiting.
+    /// Same as [`ExclusiveNode::acquire`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ExclusiveNode::acquire`].
+    /// Same as [`ExclusiveNode::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<ExclusiveGuard>, AcquireError> {
         Ok(self.owner_hold().try_enter(self.try_take()).await?.map(ExclusiveGuard))
     }
@@ -245,7 +246,7 @@ impl ExclusiveNode {
     }
 
     fn acquiring(&self) -> Acquiring<'_> {
-        Acquiring::new(&self.client, &self.path, Sort::Node)
+        Acquiring::new(&self.client, &self.path, MetricKind::Node)
     }
 
     async fn take_once(&self) -> Result<Option<Guard>, AcquireError> {
@@ -257,9 +258,9 @@ impl ExclusiveNode {
         }
     }
 
-    /// Makes the node; `None` if there is one.
+    /// Creates the node; `None` if it already exists.
     async fn attempt(&self) -> Result<Option<OwnedNode>, Attempt> {
-        // It exists before the request is sent, so that whatever may come of it is deleted.
+        // The attempt exists before the request is sent, so that any node that it creates is deleted.
         let mut attempt = CreateAttempt { lock: self, data: Some(self.record()) };
         let data = attempt.data.clone().unwrap_or_default();
 
@@ -292,7 +293,7 @@ impl ExclusiveNode {
     /// Waits until the node is gone.
     async fn outwait(&self) -> Result<(), AcquireError> {
         tokio::select! {
-            // One order, so that a simulation can be repeated.
+            // A fixed order makes simulations repeatable.
             biased;
             result = self.node_gone() => result,
             error = out_of_reach(&self.client, &self.path) => Err(error),
@@ -301,7 +302,7 @@ impl ExclusiveNode {
 
     async fn node_gone(&self) -> Result<(), AcquireError> {
         loop {
-            // By getData and not by exists: it leaves no watch on a node that is gone already.
+            // Uses getData and not exists, which would leave a watch on a node that is already gone.
             let mut watcher: Watcher = match self.client.data_watched(&self.path).await {
                 Ok(((_, stat), _))
                     if stat.ephemeral_owner == SessionId::NONE
@@ -319,7 +320,7 @@ impl ExclusiveNode {
                 }
             };
 
-            // A watch that ended with its session is set again in the next one.
+            // A watch that ended with its session is set again in the next session.
             if watcher.changed().await.is_ok_and(|event| event.kind == EventKind::NodeDeleted) {
                 return Ok(());
             }
@@ -327,10 +328,10 @@ impl ExclusiveNode {
     }
 
     fn record(&self) -> Bytes {
-        let mut about = self.about.clone();
-        about.label.get_or_insert_with(|| self.owner.to_string());
+        let mut labels = self.labels.clone();
+        labels.label.get_or_insert_with(|| self.owner.to_string());
         let record = HolderRecord {
-            info: about.owner(),
+            info: labels.owner(),
             owner: self.owner.name(),
             attempt: self.client.unique_id().to_string(),
         };
@@ -338,11 +339,11 @@ impl ExclusiveNode {
     }
 }
 
-/// An attempt to make the node, from before the request is sent. Dropping it deletes what may have
-/// come of it.
+/// An attempt to create the node. It exists before the request is sent. Dropping it deletes the node that
+/// may have been created.
 struct CreateAttempt<'a> {
     lock: &'a ExclusiveNode,
-    /// What the node has in it; `None` if there is certainly nothing to delete.
+    /// The data of the node; `None` if it is certain that there is no node to delete.
     data: Option<Bytes>,
 }
 
@@ -353,20 +354,20 @@ impl CreateAttempt<'_> {
         let expected = ExpectedNode::CreatedBy(czxid);
         let cleanup = Some(Cleanup::IfExpected { node: node.path.clone(), expected });
         let (client, path) = (self.lock.client.clone(), self.lock.path.clone());
-        OwnedNode { client, path, node, data, name: NameUse::Again(czxid), cleanup }
+        OwnedNode { client, path, node, data, name: NameUse::Reused(czxid), cleanup }
     }
 
-    /// The reply to the create is lost, or never came: looks whose the node is.
+    /// Finds out which attempt created the node, after the reply to the create request was lost.
     async fn find(self, data: &Bytes) -> Result<Option<OwnedNode>, Attempt> {
         let (client, path) = (&self.lock.client, &self.lock.path);
         let again = |error| Attempt::at_entry(path, error);
-        // The new connection may be to a server that lags behind the one that took the create.
+        // The new connection may lead to a server that lags behind the one that received the create request.
         let synced = client.sync(path);
         let found = client.data(path);
         synced.await.map_err(again)?;
 
         match found.await {
-            // One of another session is about to vanish: it is never adopted.
+            // A node of another session will vanish soon, so it is never adopted.
             Ok((found, stat)) if found == *data && stat.ephemeral_owner == client.session_id() => {
                 let path = path.clone();
                 Ok(Some(self.taken(Created { path, stat })))
@@ -393,16 +394,16 @@ impl Drop for CreateAttempt<'_> {
 pub struct ExclusiveGuard(OwnerEntry<Guard>);
 
 impl ExclusiveGuard {
-    /// Ends this entry. The last one gives the lock back, which costs two round trips.
+    /// Ends this entry. The last one releases the lock, which costs two round trips.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// The release fails; the lock was lost.
+    /// The release fails, because the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.0.leave().await
     }

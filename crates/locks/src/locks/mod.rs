@@ -1,11 +1,11 @@
-//! The locks. Each has one file, or one folder where its guards or its nodes need more.
+//! The locks. Each has one file, or a directory if its guards or its nodes need more.
 //!
 //! ```text
 //!   mutex             Mutex: a fair lock for one holder at a time
 //!   reentrant_mutex   ReentrantMutex: the same, and its owner can enter it again
-//!   exclusive_node    ExclusiveNode: the simplest lock, which wakes everyone at each release
+//!   exclusive_node    ExclusiveNode: the simplest lock; each release wakes all waiters
 //!   owner             Owner: the identity that may enter one of these two again
-//!   rw_lock/          RwLock: a fair lock that readers share and writers have alone
+//!   rw_lock/          RwLock: a fair lock that readers share and writers hold alone
 //!   semaphore/        Semaphore: a number of permits, for as many holders at once
 //!   multi_lock/       MultiLock: several locks as one, all or none
 //!   registry          Locks: a lock for any key

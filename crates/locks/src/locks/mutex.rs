@@ -1,4 +1,4 @@
-//! A fair lock for one holder at a time. The other locks are laid out as this file: the type with its
+//! A fair lock for one holder at a time. The files of the other locks have the same order: the type with its
 //! outline, its options, its methods, its guard.
 
 use std::marker::PhantomData;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, within};
 use crate::acquire::local::{LocalHold, LocalQueue, SharedHold, Sharing};
 use crate::acquire::lock_delay::LockDelay;
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{QueueHandle, within};
 use crate::attempt::unless_closed;
 use crate::contender::order::QueueTail;
 use crate::error::{AcquireError, BuildError, ReleaseError};
@@ -21,11 +21,11 @@ use crate::telemetry::acquiring::AcquireSpan;
 
 /// A fair lock for one holder at a time, among all programs that use the same path.
 ///
-/// Do not use it where a database's own transaction would do, nor within one process: it costs
-/// round trips to a server. Cheap to clone; clones are the same lock and share the queue of this
-/// process. Two locks made for one path exclude each other as two programs would. A guard keeps its
-/// turn in the queue of this process until it is released or dropped, even after the lock is lost,
-/// because the work under it may still be going on. If the client is closed, the tasks that wait for it get
+/// Do not use it where a database transaction is enough, or within a single process: it costs
+/// round trips to a server. Cheap to clone; clones are the same lock and share a queue in this
+/// process. Two locks built for one path exclude each other as two programs do. A guard keeps its
+/// turn in the local queue until it is released or dropped, even after the lock is lost,
+/// because the work under it may still be running. If the client is closed, the waiting tasks get
 /// [`AcquireError::ClientClosed`].
 ///
 /// # Guarantees
@@ -40,19 +40,19 @@ use crate::telemetry::acquiring::AcquireSpan;
 ///
 /// - Exclusion does not hold for a holder that checks neither deadline nor token; see
 ///   `docs/guarantees.md`.
-/// - The lock is not reentrant: a task that acquires what it holds waits for itself. A
-///   [`ReentrantMutex`](crate::ReentrantMutex) is.
+/// - The lock is not reentrant: a task that acquires a lock that it already holds waits for itself. Use a
+///   [`ReentrantMutex`](crate::ReentrantMutex) for that.
 ///
 /// # Znodes
 ///
 /// A contender is `<path>/_c_<uuid>-lock-N`, ephemeral and sequential, as in Curator's
 /// `InterProcessMutex`; its data is [`OwnerInfo`](crate::OwnerInfo). `<path>` is a container node.
-/// A [profile](MutexBuilder::profile) other than the default one has other names.
+/// Other [profiles](MutexBuilder::profile) use other names.
 ///
 /// # Cost
 ///
 /// - An acquire costs 1 round trip; behind others, 1 more and 1 event.
-/// - A release costs 1 round trip, or none if it is not awaited.
+/// - A release costs 1 round trip. If it is not awaited, it costs no waiting time.
 /// - Both are free when [`linger`](MutexBuilder::linger) keeps the znode, or
 ///   [`cohort`](MutexBuilder::cohort) hands it on.
 /// - A release that is not awaited and the next acquire together cost 1 round trip, or 2 if another
@@ -80,70 +80,70 @@ use crate::telemetry::acquiring::AcquireSpan;
 /// ```
 #[derive(Clone)]
 pub struct Mutex {
-    entrance: Entrance,
+    queue_handle: QueueHandle,
     local: Arc<LocalQueue>,
 }
 
 lockkeeper_client::shown_by_path!(Mutex);
 
-/// The options of a [`Mutex`], or of a [`ReentrantMutex`](crate::ReentrantMutex), where an owner with all its
-/// entries is one holder.
+/// The options of a [`Mutex`] or of a [`ReentrantMutex`](crate::ReentrantMutex). For the latter, an owner with all its
+/// entries counts as one holder.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MutexBuilder<L = Mutex> {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     sharing: Sharing,
     delay: Option<LockDelay>,
     of: PhantomData<fn() -> L>,
 }
 
-setup_options!(MutexBuilder<L>: profile, acl, label, user, why);
+lock_options!(MutexBuilder<L>: profile, acl, label, user, why);
 
 impl<L> MutexBuilder<L> {
     pub(crate) fn new(client: &Client, path: &str) -> Self {
-        let (setup, path, of) = (Setup::new(client), path.to_owned(), PhantomData);
-        Self { setup, path, sharing: Sharing::default(), delay: None, of }
+        let (options, path, of) = (LockOptions::new(client), path.to_owned(), PhantomData);
+        Self { options, path, sharing: Sharing::default(), delay: None, of }
     }
 
     lockkeeper_client::setters! {
         /// Keeps the node of a released lock until it has been idle for `period`, or another contender
         /// enters the queue. Until then this process can acquire the lock again without a round trip.
-        /// Another contender waits for one round trip and one event more. Off by default.
+        /// Another contender waits for one more round trip and one more event. Off by default.
         pub fn linger(self, period: Duration) => self.sharing.linger = Some(period);
 
-        /// Hands one node on to up to `holders` tasks of this process in a row, the last of them within
-        /// `time`. Without it each task enters the queue on the server at its end. Contenders of other
-        /// processes wait longer by at most `time` and the hold of the last one. With 0 or 1 holders
-        /// nothing is handed on. Off by default.
+        /// Hands one node to up to `holders` tasks of this process in a row, the last of them within
+        /// `time`. Without it, each task enters the queue on the server at its end. Contenders of other
+        /// processes wait longer by at most `time` plus the hold of the last task. With 0 or 1 holders
+        /// the node is not handed on. Off by default.
         pub fn cohort(self, holders: u32, time: Duration) =>
             self.sharing.cohort = Some((holders, time));
 
-        /// Makes the next holder wait for `delay` if this one vanishes without a release, as a program that
-        /// dies does. For resources that cannot check fencing tokens. All programs that use the lock must
-        /// set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) those of others. Costs one
-        /// more round trip at each grant, and a node beside the lock, `<path>-__delay__`. Off by default.
+        /// Makes the next holder wait for `delay` if this one vanishes without a release, for example because
+        /// the program dies. For resources that cannot check fencing tokens. All programs that use the lock must
+        /// set a delay, of any length, or [obey](MutexBuilder::obey_lock_delay) the delays of others. Costs one
+        /// more round trip at each grant, and an additional node, `<path>-__delay__`. Off by default.
         pub fn lock_delay(self, delay: Duration) => self.delay = Some(LockDelay::Kept(delay));
 
-        /// Waits out the [lock delay](MutexBuilder::lock_delay) of another program's holder that vanished,
-        /// and leaves none. Without this, and without a delay of its own, a lock does not look for one:
-        /// that would cost every grant of every lock a round trip. Costs one more round trip at each grant.
-        /// Has no effect beside [`lock_delay`](MutexBuilder::lock_delay), which obeys others too. Off by
-        /// default.
+        /// Waits out the [lock delay](MutexBuilder::lock_delay) of a vanished holder of another program,
+        /// and sets none. A lock without this option and without a delay of its own ignores lock delays, because
+        /// checking for them costs a round trip at each grant. Costs one more round trip at each grant.
+        /// Not needed together with [`lock_delay`](MutexBuilder::lock_delay), which also obeys the delays of
+        /// others. Off by default.
         pub fn obey_lock_delay(self) => self.delay = self.delay.or(Some(LockDelay::Obeyed));
     }
 
     pub(crate) fn mutex(self) -> Result<Mutex, BuildError> {
-        let entrance = self.setup.entrance(&self.path, &[Kind::Exclusive])?;
-        Ok(Mutex::queued(entrance.with_delay(self.delay), self.sharing))
+        let queue_handle = self.options.queue_handle(&self.path, &[Kind::Exclusive])?;
+        Ok(Mutex::queued(queue_handle.with_delay(self.delay), self.sharing))
     }
 }
 
 impl MutexBuilder {
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<Mutex, BuildError> {
         self.mutex()
     }
@@ -153,7 +153,7 @@ impl Mutex {
     /// The lock at a path such as `/locks/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -163,25 +163,25 @@ impl Mutex {
         MutexBuilder::new(client, path)
     }
 
-    /// A lock with this queue, also for elections, which are built on one.
-    pub(crate) fn queued(entrance: Entrance, sharing: Sharing) -> Self {
-        Self { entrance, local: LocalQueue::new(sharing) }
+    /// A lock with this queue. Elections are built on such a lock.
+    pub(crate) fn queued(queue_handle: QueueHandle, sharing: Sharing) -> Self {
+        Self { queue_handle, local: LocalQueue::new(sharing) }
     }
 
     /// The lock's path.
     pub fn path(&self) -> &ZnodePath {
-        self.entrance.path()
+        self.queue_handle.path()
     }
 
-    /// How much is left of the [lock delay](MutexBuilder::lock_delay) that an earlier attempt by this
-    /// handle or a clone found; `None` if there was none, or it is over. Makes no request: another program
+    /// The remaining [lock delay](MutexBuilder::lock_delay) that an earlier attempt by this
+    /// handle or a clone found; `None` if there was none, or it is over. Makes no request, so another program
     /// may have held the lock since.
     pub fn lock_delay_left(&self) -> Option<Duration> {
-        self.entrance.delay_left()
+        self.queue_handle.delay_left()
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.entrance.client
+        &self.queue_handle.client
     }
 
     /// Whether there is another clone of this handle, a guard, or a waiting task.
@@ -190,24 +190,24 @@ impl Mutex {
     }
 
     /// Waits in the queue for the lock. Costs one round trip if the lock is free; behind others, one more
-    /// and an event. Options [change that](Mutex#cost). After a standstill of this program or of the servers, a
-    /// proof that the lock is held is waited for: one or two round trips, half a tick apart.
+    /// and an event. Options [change this](Mutex#cost). After this program or the servers were suspended, the
+    /// grant also waits for a proof that the lock is held: one or two round trips, half a tick apart.
     ///
     /// # Errors
-    /// [`AcquireError`], each of whose variants says what it means: the contender is lost (`SessionExpired`,
+    /// An [`AcquireError`]: the contender is lost (`SessionExpired`,
     /// `NodeDeleted`), no server could be reached for a session timeout (`Unreachable`), the client is closed
-    /// (`ClientClosed`), the queue cannot be put in order (`Foreign`, `NotEphemeral`, `Exhausted`), answers take
-    /// too long for a lease (`LeaseTooShort`), a request is refused (`Client`, `Refused`), or several attempts
-    /// fail in a row (`GaveUp`).
+    /// (`ClientClosed`), the order of the queue is unknown or unreliable (`Foreign`, `NotEphemeral`,
+    /// `Exhausted`), replies take too long for a lease (`LeaseTooShort`), a request is refused (`Client`,
+    /// `Refused`), or several attempts fail in a row (`GaveUp`).
     ///
     /// # Session loss
-    /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt that has no node yet
+    /// Ends the wait in the queue with [`AcquireError::SessionExpired`]. An attempt without a node
     /// starts again in the next session.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue; the node is deleted in the background.
+    /// Dropping the future leaves the queue. The node is deleted in the background.
     pub async fn acquire(&self) -> Result<MutexGuard, AcquireError> {
-        let acquiring = self.entrance.acquiring(self.kind());
+        let acquiring = self.queue_handle.acquiring(self.kind());
         acquiring.settle(pin!(self.wait(acquiring.span()))).await
     }
 
@@ -218,42 +218,42 @@ impl Mutex {
             Err(turn) => turn,
         };
         let (guard, queue) =
-            self.entrance.acquire_behind(turn.take_tail(), self.kind(), span).await?;
+            self.queue_handle.acquire_behind(turn.take_tail(), self.kind(), span).await?;
         Ok(MutexGuard(turn.hold(guard, &queue)))
     }
 
-    /// [`Mutex::acquire`], but not for longer than `timeout`, which covers everything. While no server can be
-    /// reached it waits for one until then, and enters the queue anew if that takes longer than a session
-    /// timeout. With less than 10 ms it tries once, as [`Mutex::try_acquire`], for up to a second: a lock that is
-    /// free is acquired however short the timeout is. Costs what [`Mutex::acquire`] does.
+    /// [`Mutex::acquire`] with a time limit: `timeout` covers the whole call. While no server can be
+    /// reached, it waits for one until the time is over, and enters the queue again if the outage takes longer
+    /// than a session timeout. A limit below 10 ms makes a single try, like [`Mutex::try_acquire`], of up to a
+    /// second: a free lock is acquired however short the timeout is. Costs the same as [`Mutex::acquire`].
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
+    /// Same as [`Mutex::acquire`], except `Unreachable` and `GaveUp`; and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MutexGuard, AcquireError> {
         within(self.client(), self.path(), timeout, || self.acquire(), self.try_acquire()).await
     }
 
-    /// Takes the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
-    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Waits for servers and for the proof of a
-    /// grant as [`Mutex::acquire`] does, and not for other contenders. Costs what that costs for a free lock. Makes no request while another task holds the lock or waits for it by this handle or a
-    /// clone.
+    /// Acquires the lock only if no contender holds it or waits for it. Returns `None` otherwise, or
+    /// while a [lock delay](MutexBuilder::lock_delay) has not passed. Waits for servers and for the proof of the
+    /// grant like [`Mutex::acquire`], but not for other contenders. Costs the same as that for a free lock. Makes no
+    /// request while another task holds the lock or waits for it through this handle or a
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], except those of waiting.
+    /// Same as [`Mutex::acquire`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Mutex::acquire`].
+    /// Same as [`Mutex::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MutexGuard>, AcquireError> {
-        let acquiring = self.entrance.acquiring(self.kind());
+        let acquiring = self.queue_handle.acquiring(self.kind());
         acquiring.settle(pin!(self.take(acquiring.span()))).await
     }
 
@@ -266,39 +266,40 @@ impl Mutex {
             Err(turn) => turn,
         };
 
-        // The remembered queue may be stale: a contender that has left since would count as waiting.
+        // The remembered queue may be stale, and a contender that has left since would count as waiting.
         let tail = turn.take_tail().filter(QueueTail::is_whole_queue);
-        let taken = self.entrance.try_acquire_behind(tail, self.kind(), span).await?;
+        let taken = self.queue_handle.try_acquire_behind(tail, self.kind(), span).await?;
         Ok(taken.map(|(guard, queue)| MutexGuard(turn.hold(guard, &queue))))
     }
 
-    /// All contenders of such a queue are of one kind.
+    /// The kind of all contenders in the queue of a mutex.
     fn kind(&self) -> Kind {
-        self.entrance.terms.kinds.first().copied().unwrap_or(Kind::Exclusive)
+        self.queue_handle.settings.kinds.first().copied().unwrap_or(Kind::Exclusive)
     }
 }
 
-/// A held [`Mutex`]. What a holder may believe and do is described at [`Guard`](crate::Guard).
+/// A held [`Mutex`]. See [`Guard`](crate::Guard) for what a holder may rely on.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct MutexGuard(LocalHold);
 
 impl MutexGuard {
-    /// Leaves the guard to those who share it, and returns what gives the lock back.
+    /// Leaves the guard to its sharers, and returns the value that releases the lock.
     pub(crate) fn share(&mut self) -> Option<SharedHold> {
         self.0.share()
     }
 
-    /// Releases the lock, and waits until a server has confirmed it; see [`Guard::release`](crate::Guard::release). Costs one
-    /// round trip, or none where `linger` or `cohort` keeps the node.
+    /// Releases the lock, and waits until a server has confirmed it; see
+    /// [`Guard::release`](crate::Guard::release). Costs one round trip. Makes no request if `linger` or `cohort`
+    /// keeps the node.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         match self.0.give_back() {
             Some(releasing) => releasing.confirmed().await,

@@ -7,10 +7,10 @@ use crate::acquire::reentry::OwnerHolds;
 use crate::guard::Guard;
 use crate::locks::mutex::MutexGuard;
 
-/// The identity by which a lock that is held can be entered again: a
+/// The identity that may enter a lock that it already holds: a
 /// [`ReentrantMutex`](crate::ReentrantMutex) or an [`ExclusiveNode`](crate::ExclusiveNode).
 ///
-/// It belongs to no thread and no task: code that has a clone acts as the owner. Two owners are
+/// It is not bound to a thread or a task: any code with a clone acts as the owner. Two owners are
 /// different even if they have the same name.
 #[derive(Clone)]
 pub struct Owner {
@@ -24,13 +24,13 @@ struct OwnerInner {
 }
 
 impl Owner {
-    /// A new owner, different from all others. The name is for people.
+    /// A new owner, different from all others. The name is only for display.
     pub fn new(name: impl Into<String>) -> Self {
         let (mutexes, nodes) = (OwnerHolds::default(), OwnerHolds::default());
         Self { inner: Arc::new(OwnerInner { name: name.into(), mutexes, nodes }) }
     }
 
-    /// The name.
+    /// The owner's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -44,7 +44,7 @@ impl Owner {
     }
 }
 
-/// An owner with a name that was made up.
+/// An owner with a generated name.
 impl Default for Owner {
     fn default() -> Self {
         Self::new(uuid::Uuid::new_v4().to_string())

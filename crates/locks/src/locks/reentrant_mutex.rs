@@ -1,10 +1,10 @@
-//! A fair lock that its owner can enter again: a [`Mutex`] whose guard the entries of one owner share.
+//! A fair lock that its owner can enter again: a [`Mutex`] whose guard is shared by the entries of one owner.
 
 use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::within;
+use crate::acquire::queue_handle::within;
 use crate::acquire::reentry::{Held, OwnerEntry};
 use crate::admin::inspect::LockQueue;
 use crate::error::{AcquireError, BuildError, ReleaseError};
@@ -15,18 +15,18 @@ use crate::locks::owner::Owner;
 /// A fair lock that its owner can enter again.
 ///
 /// Use it only where code that holds the lock calls code that acquires it: with a
-/// [`Mutex`], it is clearer who holds. Cheap to clone; all that are made of clones of one client
-/// and have the same path are the same lock.
+/// [`Mutex`], it is clearer which code holds the lock. Cheap to clone. Handles with the same path, built from clones of
+/// one client, are the same lock.
 ///
 /// # Guarantees
 ///
 /// - Those of [`Mutex`].
-/// - The owner enters again without a request to a server.
-/// - The lock is given back with the last of the owner's entries.
+/// - The owner can enter again without a request to a server.
+/// - The last of the owner's entries releases the lock.
 ///
 /// # Not guaranteed
 ///
-/// No thread or task owns the lock, as futures move between threads. Entries belong to an
+/// The lock is not owned by a thread or a task, as futures move between threads. Entries belong to an
 /// [`Owner`], which is passed to the code that may enter. Two owners exclude each other, even if
 /// they have the same name.
 ///
@@ -36,7 +36,7 @@ use crate::locks::owner::Owner;
 ///
 /// # Cost
 ///
-/// The first entry and the last release cost what they cost with a [`Mutex`]. The others are free.
+/// The first entry and the last release cost the same as with a [`Mutex`]. The others are free.
 ///
 /// # Examples
 ///
@@ -72,10 +72,10 @@ lockkeeper_client::shown_by_path!(ReentrantMutex);
 pub type ReentrantMutexBuilder = MutexBuilder<ReentrantMutex>;
 
 impl ReentrantMutexBuilder {
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<ReentrantMutex, BuildError> {
         Ok(ReentrantMutex { mutex: self.mutex()? })
     }
@@ -85,7 +85,7 @@ impl ReentrantMutex {
     /// The lock at a path such as `/locks/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a lock.
+    /// If the path is not valid for a lock.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
@@ -100,15 +100,15 @@ impl ReentrantMutex {
         self.mutex.path()
     }
 
-    /// Enters the lock: at once if the owner holds it, or else after a wait in the queue. Costs no
-    /// round trip, or what [`Mutex::acquire`] costs.
+    /// Enters the lock: at once if the owner holds it, and otherwise after a wait in the queue. Costs no
+    /// round trip if the owner holds it, and otherwise the same as [`Mutex::acquire`].
     ///
     /// # Errors
-    /// As [`Mutex::acquire`], and [`AcquireError::OwnerLost`] if the owner has entries into a hold that
-    /// was lost: they must end first.
+    /// Same as [`Mutex::acquire`], and [`AcquireError::OwnerLost`] if the owner has entries into a lost hold,
+    /// which must end first.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`]. A lock that was lost is not entered again.
+    /// Same as [`Mutex::acquire`]. A lost hold cannot be entered again.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue.
@@ -118,17 +118,17 @@ impl ReentrantMutex {
         Ok(ReentrantGuard { entry, owner: owner.clone() })
     }
 
-    /// Enters the lock, but does not wait for longer than `timeout`, which covers everything. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`]. Costs what [`ReentrantMutex::acquire`] does.
+    /// [`ReentrantMutex::acquire`] with a time limit: `timeout` covers the whole call. A limit below
+    /// 10 ms makes a single try, like [`Mutex::acquire_timeout`]. Costs the same as [`ReentrantMutex::acquire`].
     ///
     /// # Errors
-    /// As [`ReentrantMutex::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`ReentrantMutex::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     pub async fn acquire_timeout(
         &self,
         owner: &Owner,
@@ -139,39 +139,39 @@ impl ReentrantMutex {
     }
 
     /// Enters the lock only if the owner holds it, or no contender holds it or waits for it; `None`
-    /// otherwise. Costs no round trip, or what [`Mutex::try_acquire`] costs.
+    /// otherwise. Costs no round trip if the owner holds it, and otherwise the same as [`Mutex::try_acquire`].
     ///
     /// # Errors
-    /// As [`ReentrantMutex::acquire`], except those of waiting.
+    /// Same as [`ReentrantMutex::acquire`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     ///
     /// # Cancel safety
-    /// As [`ReentrantMutex::acquire`].
+    /// Same as [`ReentrantMutex::acquire`].
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>, AcquireError> {
         let owner_hold = owner.mutexes().owner_hold(self.mutex.client(), self.path());
         let entry = owner_hold.try_enter(self.mutex.try_acquire()).await?;
         Ok(entry.map(|entry| ReentrantGuard { entry, owner: owner.clone() }))
     }
 
-    /// How many entries the owner has.
+    /// The number of the owner's entries.
     pub fn entries(&self, owner: &Owner) -> usize {
         owner.mutexes().owner_hold(self.mutex.client(), self.path()).count()
     }
 
-    /// Ends an entry that was made by [`ReentrantGuard::keep`]; the last entry of all gives the
-    /// lock back. Costs one round trip then, and none before.
+    /// Ends an entry that [`ReentrantGuard::keep`] has kept. The last entry of all releases the
+    /// lock, which costs one round trip. Ending an earlier entry makes no request.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`], which names the holder, if the owner has no such entry; finding
-    /// that out costs two round trips. Else as [`Guard::release`].
+    /// [`ReleaseError::NotHeld`], which names the holder, if the owner does not have such an entry; finding
+    /// the holder costs two round trips. Otherwise the same as [`Guard::release`].
     ///
     /// # Session loss
-    /// The release fails; the lock was lost.
+    /// The release fails, because the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(&self, owner: &Owner) -> Result<(), ReleaseError> {
         match owner.mutexes().take_back(self.mutex.client(), self.path()) {
             Some(entry) => entry.leave().await,
@@ -211,27 +211,27 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// Whose entry this is.
+    /// The owner of this entry.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Ends this entry. The last one gives the lock back, which costs one round trip.
+    /// Ends this entry. The last one releases the lock, which costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// The release fails; the lock was lost.
+    /// The release fails, because the lock was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.entry.leave().await
     }
 
     /// Leaves the entry with its owner, for code that acquires in one place and releases in
-    /// another: [`ReentrantMutex::release`] ends it, or the end of the owner's last clone.
+    /// another. [`ReentrantMutex::release`] ends it, or the drop of the owner's last clone.
     pub fn keep(self) {
         self.owner.mutexes().keep(self.entry);
     }

@@ -1,4 +1,4 @@
-//! Locks: a lock for any key. [`Names`](crate::Names) writes its names as this file writes keys.
+//! Locks: a lock for any key. [`Names`](crate::Names) encodes names in the same way as this file encodes keys.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,38 +10,38 @@ use crate::error::BuildError;
 use crate::locks::mutex::{Mutex, MutexBuilder};
 use crate::profile::DIGITS;
 
-/// The longest name of a node, in bytes: with room for the rest of a request in what servers take.
-const LONGEST: usize = 64 * 1024;
+/// The longest name of a node, in bytes. It leaves room for the rest of a request that servers accept.
+const MAX_NAME_BYTES: usize = 64 * 1024;
 
-/// How many handles that nobody uses are kept.
-const IDLE: usize = 1024;
+/// How many unused handles are kept by default.
+const DEFAULT_IDLE_HANDLES: usize = 1024;
 
-/// How each lock is to be.
+/// Configures each lock.
 type Configure = dyn Fn(MutexBuilder) -> MutexBuilder + Send + Sync;
 
-/// Locks for any key, below one path. Cheap to clone; clones share their handles.
+/// A lock for each key, below one path. Cheap to clone; clones share their handles.
 ///
 /// # Guarantees
 ///
-/// - Any text is a key.
-/// - Equal keys are one lock. In this process they are one handle, which all tasks share.
-/// - A handle that is used or held is never dropped.
+/// - Any text can be a key.
+/// - Equal keys are the same lock. In this process they are one handle, which all tasks share.
+/// - A handle in use is never dropped.
 ///
 /// # Not guaranteed
 ///
-/// Keys are not secret: they can be read from the names of the znodes.
+/// Keys are not secret: they are readable in the names of the znodes.
 ///
 /// # Znodes
 ///
-/// Those of [`Mutex`], in `<prefix>/<name>`. The name is the key, in which each byte of UTF-8 that
-/// a path cannot have, or that makes the name look like something else, is `%` and two hexadecimal
+/// Those of [`Mutex`], in `<prefix>/<name>`. The name is the key in UTF-8. Bytes that
+/// a path cannot contain, or that make the name look like another kind of node, are written as `%` and two hexadecimal
 /// digits. `<prefix>` and `<prefix>/<name>` are container nodes, which servers delete when they are
 /// empty.
 ///
 /// # Cost
 ///
-/// A handle is free. The rest costs what a [`Mutex`] costs. The first use of a key costs 2 round
-/// trips more, which create its node.
+/// A handle is free. Its use costs the same as a [`Mutex`]. The first use of a key costs 2 more round
+/// trips, which create its node.
 ///
 /// # Examples
 ///
@@ -73,10 +73,10 @@ pub struct Locks {
 #[derive(Debug)]
 struct Handles {
     by_key: HashMap<String, Handle>,
-    /// How often a handle was asked for.
+    /// How often a handle was requested.
     asked: u64,
     idle: usize,
-    /// With how many handles those that nobody uses are searched for again.
+    /// The number of handles at which unused handles are searched for again.
     search_at: usize,
 }
 
@@ -90,28 +90,29 @@ impl Locks {
     /// The locks below a path such as `/locks/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have locks below it.
+    /// If the path is not valid as a parent of locks.
     pub fn new(client: &Client, prefix: &str) -> Result<Self, BuildError> {
         Self::with(client, prefix, |lock| lock)
     }
 
-    /// The same, with options for each of them. No I/O.
+    /// Like [`Locks::new`], with options for each lock. No I/O.
     ///
     /// # Errors
-    /// As [`Locks::new`].
+    /// Same as [`Locks::new`].
     pub fn with(
         client: &Client,
         prefix: &str,
         configure: impl Fn(MutexBuilder) -> MutexBuilder + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
         let prefix = BuildError::check_base(client, prefix)?;
-        let handles = Handles { by_key: HashMap::new(), asked: 0, idle: IDLE, search_at: 0 };
+        let handles =
+            Handles { by_key: HashMap::new(), asked: 0, idle: DEFAULT_IDLE_HANDLES, search_at: 0 };
         let (client, configure) = (client.clone(), Arc::new(configure));
         Ok(Self { client, prefix, configure, handles: Arc::new(StdMutex::new(handles)) })
     }
 
-    /// Sets how many handles that nobody uses are kept, for their `linger` and because making one
-    /// takes a moment. Default: 1024.
+    /// Sets how many unused handles are kept, for their `linger` and because creating a handle
+    /// takes time. Default: 1024.
     #[must_use]
     pub fn keep_idle(self, handles: usize) -> Self {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner).idle = handles;
@@ -121,7 +122,7 @@ impl Locks {
     /// The lock of a key. No I/O.
     ///
     /// # Errors
-    /// If the key is so long that no server would take it.
+    /// If the key is longer than servers accept.
     pub fn get(&self, key: &str) -> Result<Mutex, BuildError> {
         let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         handles.asked += 1;
@@ -137,14 +138,14 @@ impl Locks {
         Ok(lock)
     }
 
-    /// The keys that have a node: those in use, and those that a server has not tidied up yet.
+    /// The keys that have a node: those in use, and those whose empty node the servers have not deleted yet.
     /// Costs one round trip.
     ///
     /// # Errors
     /// If the request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply).
     ///
     /// # Cancel safety
     /// Safe.
@@ -155,7 +156,7 @@ impl Locks {
     /// The path of a key's lock.
     ///
     /// # Errors
-    /// If the key is so long that no server would take it.
+    /// If the key is longer than servers accept.
     pub fn path(&self, key: &str) -> Result<ZnodePath, BuildError> {
         node_of(&self.prefix, key)
     }
@@ -164,9 +165,9 @@ impl Locks {
 lockkeeper_client::impl_debug!(Locks, self => prefix: self.prefix);
 
 impl Handles {
-    /// Drops handles that nobody uses if there are too many, those first that were not asked for
-    /// for the longest time. It drops more than one at once, and searches again only when a quarter
-    /// more are there than it left: all of them may be in use.
+    /// Drops unused handles if there are too many, the least recently requested ones first. It drops several at
+    /// once, and searches again only when the number has grown by a quarter, because all remaining handles
+    /// may be in use.
     fn make_room(&mut self) {
         if self.by_key.len() < self.idle.max(self.search_at) {
             return;
@@ -191,16 +192,16 @@ pub(crate) async fn keys_below(client: &Client, prefix: &ZnodePath) -> Result<Ve
 /// The node of a key, below `prefix`.
 ///
 /// # Errors
-/// If the key is longer than servers take.
+/// If the key is longer than servers accept.
 pub fn node_of(prefix: &ZnodePath, key: &str) -> Result<ZnodePath, BuildError> {
     let name = name_of(key);
-    if name.len() > LONGEST {
-        return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+    if name.len() > MAX_NAME_BYTES {
+        return Err(BuildError::KeyTooLong { bytes: name.len(), most: MAX_NAME_BYTES });
     }
     Ok(prefix.child(&name)?)
 }
 
-/// A key as the name of a node.
+/// Encodes a key as the name of a node.
 fn name_of(key: &str) -> String {
     if key.is_empty() {
         return "%".to_owned();
@@ -223,14 +224,14 @@ fn name_of(key: &str) -> String {
     name
 }
 
-/// Whether a name would be taken for a contender, whose name ends with a number, or for a mark
-/// beside a lock, whose name ends with two underscores.
+/// Whether a name would look like that of a contender, which ends with a number, or like that of a
+/// mark of a lock, which ends with two underscores.
 fn looks_taken(key: &str) -> bool {
     let digits = key.bytes().rev().take_while(u8::is_ascii_digit).count();
     digits >= DIGITS || key.ends_with("__")
 }
 
-/// The key that a name was made of; `None` if it is no such name.
+/// Decodes the key from the name of a node; `None` if the name is not an encoded key.
 pub fn key_of(name: &str) -> Option<String> {
     if name == "%" {
         return Some(String::new());
@@ -248,7 +249,7 @@ pub fn key_of(name: &str) -> Option<String> {
         });
     }
 
-    // Only one way to write a key is ours.
+    // Each key has exactly one valid encoding.
     String::from_utf8(key).ok().filter(|key| name_of(key) == name)
 }
 

@@ -5,39 +5,39 @@ use lockkeeper_client::{Error, Outcome, ZnodePath, impl_failure};
 use crate::error::{AcquireError, BuildError};
 use crate::names::holder::NameHolder;
 
-/// Why a name was not claimed. Nothing of the attempt is left behind, or it is about to be deleted.
+/// Why a name was not claimed. The attempt leaves no node behind, or its node is about to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// The name is longer than servers take.
+    /// The name is longer than servers accept.
     #[error(transparent)]
     Name(#[from] BuildError),
-    /// Somebody has it, and it was not to be waited for.
+    /// Another program holds the name, and the call does not wait.
     #[error("the name {name:?} is taken by {by}; choose another one, or wait for it with `claim`")]
     Taken {
         /// The name.
         name: String,
-        /// Who has it.
+        /// The holder.
         by: Box<NameHolder>,
     },
-    /// Where the claim would be, there is a node that no session's end removes.
+    /// The path of the claim has a node that is not ephemeral.
     #[error(
-        "{node} does not go by itself, so it is no claim to a name; delete it, or use another path \
+        "{node} is not ephemeral, so it is not a claim to a name; delete it, or use another path \
          for the names"
     )]
     Foreign {
         /// The node.
         node: ZnodePath,
     },
-    /// A request failed, so it cannot be seen who has the name.
-    #[error("cannot see who has {node}: {source}")]
+    /// A request failed, so the holder of the name is unknown.
+    #[error("cannot read the holder of {node}: {source}")]
     Unseen {
         /// The node of the name.
         node: ZnodePath,
-        /// What failed.
+        /// The failure.
         source: Error,
     },
-    /// As when a lock is not acquired.
+    /// The same failures as for a lock.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
 }

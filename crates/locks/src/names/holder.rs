@@ -1,4 +1,4 @@
-//! Who has a name.
+//! The holder of a name.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use lockkeeper_client::SessionId;
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
-/// Who has one of the [`Names`](crate::Names).
+/// The holder of one of the [`Names`](crate::Names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NameHolder {
-    /// What it says of itself; `None` if another library made the claim.
+    /// The description of its program; `None` if another library created the claim.
     pub info: Option<OwnerInfo>,
-    /// The claim's token.
+    /// The token of the claim.
     pub token: FencingToken,
-    /// The session that the claim lasts as long as.
+    /// The session of the claim. The claim ends with it.
     pub session: SessionId,
 }
 
-/// As in `backup.sh (pid 4711 on db1, nightly)`.
+/// Shown like `backup.sh (pid 4711 on db1, nightly)`.
 impl fmt::Display for NameHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.info {

@@ -1,8 +1,8 @@
-//! Names that one program has at a time: `worker-7`, a host's name, a tenant's.
+//! Names that one program holds at a time, such as `worker-7`, or the name of a host or a tenant.
 //!
 //! ```text
 //!   mod      Names: claiming; NameClaim: a guard
-//!   holder   NameHolder: who has a name
+//!   holder   NameHolder: the holder of a name
 //!   error    why a name was not claimed
 //! ```
 
@@ -24,39 +24,39 @@ use crate::token::FencingToken;
 pub use error::ClaimError;
 pub use holder::NameHolder;
 
-/// Names below one path, each of which one program has at a time: `worker-7`, a host's name, a tenant's.
+/// Names below one path, each held by one program at a time, such as `worker-7`, or the name of a host or a tenant.
 ///
-/// Every claim is one of its own: another one of this program has to wait, too. Cheap to clone.
+/// Claims are independent: a second claim of the same program has to wait too. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - A name has one holder at a time, by lease and by token. A claim is a guard, which is good
-///   until an exact deadline, and its loss is told before anybody else can have the name.
-/// - The tokens of a name grow.
-/// - Any text is a name.
+/// - A name has one holder at a time, by lease and by token. A claim is a guard with an exact
+///   deadline, and its loss is reported before another program can hold the name.
+/// - The token of each later claim of a name is larger.
+/// - Any text can be a name.
 ///
 /// # Not guaranteed
 ///
-/// - The loss is not told first if another client deletes the node. The next heartbeat tells it,
-///   and transactions may be applied until then; see
+/// - If another client deletes the node, the loss is not reported before another program can hold the name. The next
+///   heartbeat reports it, and transactions may be applied until then; see
 ///   [`Guard::transaction`](crate::Guard::transaction).
-/// - There is no order among those who wait for a name: the fastest gets it.
-/// - A name does not come back after its session is over. Claim it again, with a new token, or use
-///   a `Presence`, which needs no token and comes back by itself.
+/// - Waiters are not ordered: the fastest one gets the name.
+/// - A claim is not restored after its session is over. Claim the name again, with a new token, or use
+///   a `Presence`, which does not have a token and is restored automatically.
 ///
 /// # Znodes
 ///
-/// `<path>/<name>`, ephemeral, as of an [`ExclusiveNode`]. Its data is [`OwnerInfo`] of the program
-/// that has the name. So the children of `<path>` are the names that are taken. The name is written
-/// as [`Locks`](crate::Locks) writes a key. `<path>` is a container node.
+/// `<path>/<name>`, ephemeral, like that of an [`ExclusiveNode`]. Its data is the [`OwnerInfo`] of the
+/// holder's program. So the children of `<path>` are the held names. The name is encoded
+/// as [`Locks`](crate::Locks) encodes a key. `<path>` is a container node.
 ///
 /// # Cost
 ///
-/// - A claim costs 1 round trip. While another program has the name, it costs 1 more, and with each
-///   release 1 event and 1 round trip, or 2 for those who were too late.
+/// - A claim costs 1 round trip. While another program holds the name, it costs 1 more, and for each
+///   release 1 event and 1 round trip, or 2 if another waiter was faster.
 /// - A held name costs 1 read with each heartbeat.
 /// - A release costs 2 round trips.
-/// - A look at who has a name, or at all names, costs 1 round trip.
+/// - Reading the holder of a name, or all held names, costs 1 round trip.
 ///
 /// # Examples
 ///
@@ -73,7 +73,7 @@ pub use holder::NameHolder;
 /// println!("{} with token {}", claim.name(), claim.token());
 ///
 /// assert!(names.try_claim("worker-1").await?.is_none());
-/// let holder = names.holder("worker-1").await?.ok_or("somebody has it")?;
+/// let holder = names.holder("worker-1").await?.ok_or("not held")?;
 /// assert_eq!(holder.token, claim.token());
 /// assert_eq!(names.taken().await?, ["worker-1"]);
 /// claim.release().await?;
@@ -102,20 +102,20 @@ pub struct NamesBuilder {
 
 impl NamesBuilder {
     lockkeeper_client::setters! {
-        /// What others read beside the name, such as an address. Default: nothing but host, process and
+        /// A label that other programs can read, such as an address. Default: only host, process and
         /// program.
         pub fn label(self, label: impl Into<String>) => self.label = Some(label.into());
 
-        /// The access control list of the znodes of the names, and of those that are missing above them.
-        /// Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+        /// The access control list of the names' znodes and of missing parent znodes.
+        /// Default: the client's; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
         pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
             self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the handle. No I/O.
+    /// Builds the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have names below it: what holds for a lock's path holds here.
+    /// If the path is not valid as a parent of names. The rules are those of a lock's path.
     pub fn build(self) -> Result<Names, BuildError> {
         let path = BuildError::check_base(&self.client, &self.path)?;
         Ok(Names { client: self.client, path, label: self.label, warned: Warned::default() })
@@ -126,48 +126,48 @@ impl Names {
     /// The names below a path such as `/workers`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have names below it.
+    /// If the path is not valid as a parent of names.
     pub fn new(client: &Client, path: &str) -> Result<Self, BuildError> {
         Self::builder(client, path).build()
     }
 
-    /// The options of names.
+    /// The options of the names.
     pub fn builder(client: &Client, path: &str) -> NamesBuilder {
         NamesBuilder { client: client.clone(), path: path.to_owned(), label: None }
     }
 
-    /// The path below which they are.
+    /// The path below which the names are.
     pub fn path(&self) -> &ZnodePath {
         &self.path
     }
 
-    /// Claims a name, and waits while another has it. Costs one round trip if nobody has it, and
-    /// [more](Names#cost) while another program does.
+    /// Claims a name, and waits while another program holds it. Costs one round trip if the name is free, and
+    /// [more](Names#cost) otherwise.
     ///
     /// # Errors
-    /// [`ClaimError::Foreign`] if there is a node that does not go by itself, now or later while it waits;
-    /// otherwise as [`ExclusiveNode::acquire`].
+    /// [`ClaimError::Foreign`] if the path has a node that is not ephemeral, now or later during the wait.
+    /// Otherwise the same as [`ExclusiveNode::acquire`].
     ///
     /// # Session loss
-    /// As [`ExclusiveNode::acquire`]: a waiter goes on with the next session.
+    /// Same as [`ExclusiveNode::acquire`]: a waiter continues with the next session.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    /// Dropping the future ends the wait. A node that was created is deleted in the background.
     pub async fn claim(&self, name: &str) -> Result<NameClaim, ClaimError> {
         Self::claimed(name, self.lock(name)?.acquire().await)
     }
 
-    /// [`Names::claim`], but not for longer than `timeout`, which covers everything. Costs what
-    /// [`Names::claim`] does.
+    /// [`Names::claim`] with a time limit: `timeout` covers the whole call. Costs the same as
+    /// [`Names::claim`].
     ///
     /// # Errors
-    /// As [`Names::claim`], and [`AcquireError::Timeout`].
+    /// Same as [`Names::claim`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_timeout(
         &self,
         name: &str,
@@ -176,55 +176,55 @@ impl Names {
         Self::claimed(name, self.lock(name)?.acquire_timeout(timeout).await)
     }
 
-    /// Claims a name only if nobody has it; `None` if somebody does. Costs one round trip.
+    /// Claims a name only if it is free; `None` otherwise. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Names::claim`], except those of waiting: whatever is there, it is somebody's.
+    /// Same as [`Names::claim`], except the errors of waiting. Any node at the path counts as a holder.
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn try_claim(&self, name: &str) -> Result<Option<NameClaim>, ClaimError> {
         let guard = self.lock(name)?.try_acquire().await?;
         Ok(guard.map(|guard| NameClaim::new(name, guard)))
     }
 
-    /// Claims a name, and fails if somebody has it. Costs one round trip, and one more to tell who.
+    /// Claims a name, and fails if it is held. Costs one round trip, and one more to read the holder.
     ///
     /// # Errors
-    /// As [`Names::claim`], [`ClaimError::Taken`], and [`ClaimError::Unseen`] if it cannot be seen by whom.
+    /// Same as [`Names::claim`], [`ClaimError::Taken`], and [`ClaimError::Unseen`] if the holder cannot be read.
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_now(&self, name: &str) -> Result<NameClaim, ClaimError> {
         loop {
             let lock = self.lock(name)?;
             if let Some(guard) = lock.try_acquire().await? {
                 return Ok(NameClaim::new(name, guard));
             }
-            // Gone again since, if there is none.
+            // If there is no holder, it has left since.
             if let Some(holder) = self.look_at(lock.path()).await? {
                 return Err(ClaimError::Taken { name: name.to_owned(), by: Box::new(holder) });
             }
         }
     }
 
-    /// Claims the first of these names that nobody has; `None` if all are taken. Costs one round trip
+    /// Claims the first of these names that is free; `None` if all are held. Costs one round trip
     /// for each name that it tries.
     ///
     /// # Errors
-    /// As [`Names::try_claim`].
+    /// Same as [`Names::try_claim`].
     ///
     /// # Session loss
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     ///
     /// # Cancel safety
-    /// As [`Names::claim`].
+    /// Same as [`Names::claim`].
     pub async fn claim_any<S: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = S>,
@@ -238,11 +238,11 @@ impl Names {
         Ok(None)
     }
 
-    /// Who has a name; `None` if nobody does. Costs one round trip. The holder may have lost it since,
-    /// so nothing may be done on the strength of this.
+    /// The holder of a name; `None` if it is free. Costs one round trip. The holder may have lost the name since,
+    /// so do not rely on the result in place of a claim.
     ///
     /// # Errors
-    /// [`ClaimError::Unseen`], [`ClaimError::Foreign`], and [`ClaimError::Name`] for one that is too long.
+    /// [`ClaimError::Unseen`], [`ClaimError::Foreign`], and [`ClaimError::Name`] for a name that is too long.
     ///
     /// # Session loss
     /// Has no effect.
@@ -253,13 +253,13 @@ impl Names {
         self.look_at(&node_of(&self.path, name)?).await
     }
 
-    /// The names that are taken, in no order. Costs one round trip.
+    /// The held names, in arbitrary order. Costs one round trip.
     ///
     /// # Errors
     /// If the request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply).
     ///
     /// # Cancel safety
     /// Safe.
@@ -267,7 +267,7 @@ impl Names {
         keys_below(&self.client, &self.path).await
     }
 
-    /// The lock on a name, with an owner of its own.
+    /// The result of acquiring the lock on a name, as a claim.
     fn claimed(
         name: &str,
         acquired: Result<ExclusiveGuard, AcquireError>,
@@ -282,7 +282,7 @@ impl Names {
     fn lock(&self, name: &str) -> Result<ExclusiveNode, BuildError> {
         let node = node_of(&self.path, name)?;
         let options = ExclusiveNode::builder(&self.client, node.as_str());
-        // Named by the client's ids, so that a simulation can be repeated.
+        // Named by the client's ids, which makes simulations repeatable.
         let owner = Owner::new(self.client.unique_id().to_string());
         let options = options.owner(&owner).waits_for(WaitsFor::Ephemeral).warned(&self.warned);
         match &self.label {
@@ -314,7 +314,7 @@ impl Names {
 
 /// The right to one of the [`Names`]. What its holder may believe and do is described at
 /// [`Guard`](crate::Guard).
-#[must_use = "the name is given back when it is dropped"]
+#[must_use = "the name is released when the claim is dropped"]
 pub struct NameClaim {
     name: String,
     guard: ExclusiveGuard,
@@ -330,16 +330,16 @@ impl NameClaim {
         &self.name
     }
 
-    /// Gives the name back, and waits until a server has confirmed it. Costs two round trips.
+    /// Releases the name, and waits until a server has confirmed it. Costs two round trips.
     ///
     /// # Errors
-    /// As [`Guard::release`](crate::Guard::release).
+    /// Same as [`Guard::release`](crate::Guard::release).
     ///
     /// # Session loss
-    /// The release fails; the name was lost.
+    /// The release fails, because the name was lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

@@ -1,4 +1,4 @@
-//! Why it is not known that something is done once.
+//! The errors of work that is done once.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failur
 
 use crate::error::{BuildError, LossReason};
 
-/// Why it is not certain that something was begun once, or that its end is recorded.
+/// Why work was not started, or its end may not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceError {
@@ -15,45 +15,45 @@ pub enum OnceError {
     Lost {
         /// The lock.
         path: ZnodePath,
-        /// Why it is lost.
+        /// The reason of the loss.
         reason: LossReason,
     },
-    /// The guard is of another lock than the records.
-    #[error("the guard is of {guard}, and the records are of {lock}: use the guard of that lock")]
+    /// The guard belongs to a different lock than the records.
+    #[error("the guard is for {guard}, but the records are for {lock}; use the guard of that lock")]
     OtherLock {
         /// The lock of the records.
         lock: ZnodePath,
         /// The lock of the guard.
         guard: ZnodePath,
     },
-    /// The key is longer than servers take as a name.
+    /// The key is longer than servers accept as a name.
     #[error(transparent)]
     Key(#[from] BuildError),
-    /// The tick lies ahead of the servers' time. Once it has begun, no tick before it would.
+    /// The tick lies ahead of the servers' time. After it has started, no earlier tick could start.
     #[error(
         "the tick is {by:?} ahead of the servers' clock: this machine's clock or theirs is wrong, and \
-         until then no other tick would run"
+         no other tick could run until then"
     )]
     Ahead {
-        /// How far.
+        /// How far it is ahead.
         by: Duration,
     },
-    /// Where a record should be, there is something else.
-    #[error("{node} has something else in it than a record; delete it, or use another lock")]
+    /// The node for a record contains other data.
+    #[error("{node} contains data that is not a record; delete it, or use another lock")]
     Foreign {
         /// The node.
         node: ZnodePath,
     },
-    /// The record is gone, or another call has written it, although the lock was held.
+    /// The record is gone, or was written by another call, although the lock was held.
     #[error("{node} was deleted or written by another client: the end was not recorded")]
     Replaced {
         /// The node of the record.
         node: ZnodePath,
     },
-    /// A read failed for good.
+    /// A read failed with a permanent error.
     #[error("cannot read the records: {0}")]
     Read(#[from] Error),
-    /// A write failed for good.
+    /// A write failed with a permanent error.
     #[error("cannot write the record: {0}")]
     Write(#[from] TransactionError),
 }

@@ -1,6 +1,6 @@
-//! What something is done once for: a name, or a time at which it is due.
+//! The keys for which work is done once: a name, or the time at which the work is due.
 
-#![expect(clippy::disallowed_types, reason = "a tick is a wall time; nothing is waited for by it")]
+#![expect(clippy::disallowed_types, reason = "a tick is a wall time, and is not used for waiting")]
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -10,69 +10,69 @@ use lockkeeper_client::ZnodePath;
 use crate::error::BuildError;
 use crate::locks::{key_of, node_of};
 
-/// A time at which something is due, in milliseconds since 1970 (UTC).
+/// A time at which work is due, in milliseconds since 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(u64);
 
 impl Tick {
-    /// The tick at this time. What is less than a millisecond is cut off, and a time before 1970 is 1970.
+    /// The tick at this time, rounded down to a millisecond. A time before 1970 becomes 1970.
     pub fn at(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The last tick that was due at this time, if one is due every `period`, counted from 1970 (UTC). A
-    /// period of less than a millisecond counts as one.
+    /// The last tick due at this time, if a tick is due every `period`, counted from 1970 (UTC). A
+    /// period of less than a millisecond counts as one millisecond.
     pub fn cut(time: SystemTime, period: Duration) -> Self {
         let period = u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1);
         let Self(time) = Self::at(time);
         Self(time - time % period)
     }
 
-    /// The tick of so many milliseconds since 1970 (UTC).
+    /// The tick at this number of milliseconds since 1970 (UTC).
     pub fn from_unix_ms(ms: u64) -> Self {
         Self(ms)
     }
 
-    /// Its time, in milliseconds since 1970 (UTC).
+    /// The time of the tick, in milliseconds since 1970 (UTC).
     pub fn unix_ms(self) -> u64 {
         self.0
     }
 
-    /// Its time.
+    /// The time of the tick.
     pub fn time(self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.0)
     }
 }
 
-/// What something is done once for.
+/// A key for which work is done once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnceKey {
-    /// Any text, such as the name of a release. As a name of a znode, in which some letters take more bytes, it
-    /// may have 255 bytes.
+    /// Any text, such as the name of a release. Its length is limited to 255 bytes in the encoding of znode
+    /// names, in which some characters take several bytes.
     Named(String),
-    /// A time. Ticks have an order: once one of them has begun, no earlier one begins.
+    /// A time. Ticks are ordered: after a tick has started, no earlier one starts.
     Tick(Tick),
 }
 
-/// What the names of their records begin with.
+/// The prefixes of the names of records.
 const NAMED: &str = "key-";
 const TICK: &str = "tick-";
 
-/// What the name of a tick ends with: a number alone would look like a contender's.
+/// The suffix of the name of a tick. A name that ends with a number would look like that of a contender.
 const MS: &str = "ms";
 
-/// How long the name of a key may be, in bytes: the names of all records fit into one reply.
-const LONGEST: usize = 255;
+/// The longest name of a key, in bytes. With it, the names of all records fit into one reply.
+const MAX_KEY_BYTES: usize = 255;
 
 impl OnceKey {
-    /// The node of its record.
+    /// The path of the record's node.
     pub(super) fn node(&self, records: &ZnodePath) -> Result<ZnodePath, BuildError> {
         match self {
             Self::Named(key) => {
                 let name = node_of(records, key)?.name().to_owned();
-                if name.len() > LONGEST {
-                    return Err(BuildError::KeyTooLong { bytes: name.len(), most: LONGEST });
+                if name.len() > MAX_KEY_BYTES {
+                    return Err(BuildError::KeyTooLong { bytes: name.len(), most: MAX_KEY_BYTES });
                 }
                 Ok(records.child(&format!("{NAMED}{name}"))?)
             }
@@ -80,7 +80,7 @@ impl OnceKey {
         }
     }
 
-    /// The key whose record has this name; `None` if it is no name of a record.
+    /// The key whose record has this name; `None` if the name is not that of a record.
     pub(super) fn of(name: &str) -> Option<Self> {
         if let Some(name) = name.strip_prefix(NAMED) {
             return key_of(name).map(Self::Named);
@@ -109,7 +109,7 @@ impl From<Tick> for OnceKey {
     }
 }
 
-/// The name, or the milliseconds since 1970 (UTC).
+/// Shows the name, or the milliseconds since 1970 (UTC).
 impl fmt::Display for OnceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -139,8 +139,8 @@ mod tests {
         for name in ["", "key", "tick-", "tick-07ms", "tick-7", "other-7ms"] {
             assert_eq!(OnceKey::of(name), None, "{name}");
         }
-        let long = OnceKey::Named("x".repeat(LONGEST + 1));
-        assert!(OnceKey::Named("x".repeat(LONGEST)).node(&records).is_ok());
+        let long = OnceKey::Named("x".repeat(MAX_KEY_BYTES + 1));
+        assert!(OnceKey::Named("x".repeat(MAX_KEY_BYTES)).node(&records).is_ok());
         assert!(matches!(long.node(&records), Err(BuildError::KeyTooLong { .. })));
     }
 

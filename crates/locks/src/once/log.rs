@@ -1,28 +1,28 @@
-//! The records of a lock in a tree that is known already, as that of a cache is: no I/O.
+//! Reads the records of a lock from a tree that is in memory, such as a cache, without I/O.
 
 use lockkeeper_client::ZnodePath;
 
 use crate::admin::inspect::{KnownTree, LockQueue};
-use crate::beside::{ONCE, lock_beside};
 use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, OnceRecord, Written};
+use crate::siblings::{ONCE, lock_of_sibling};
 
-/// What [`Once`](crate::Once) has recorded under one lock.
+/// The records that [`Once`](crate::Once) has written under one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceLog {
     /// The lock.
     pub lock: ZnodePath,
-    /// The last tick that was begun.
+    /// The last tick that was started.
     pub last_tick: Option<Tick>,
-    /// The records that are kept, by the time at which they were begun.
+    /// The kept records, in the order in which they were started.
     pub records: Vec<OnceRecord>,
 }
 
 impl OnceLog {
-    /// The records in a node; `None` if it is not a node with records. No I/O.
+    /// The records in a node; `None` if the node does not contain records. No I/O.
     pub fn in_tree(tree: &impl KnownTree, node: &ZnodePath) -> Option<Self> {
-        let lock = lock_beside(node.name(), ONCE)?;
+        let lock = lock_of_sibling(node.name(), ONCE)?;
         let lock = node.parent()?.child(lock).ok()?;
         let (floor, _) = tree.node(node.as_str())?;
 
@@ -37,8 +37,8 @@ impl OnceLog {
         Some(Self { lock, last_tick: Floor::read(&floor).and_then(|it| it.tick()), records })
     }
 
-    /// The records without an end whose program does not hold the lock any more: it died, or lost the lock. `queue` is
-    /// the queue of the lock at the same moment, if it has one.
+    /// The records without an end whose program no longer holds the lock: it died, or lost the lock. `queue` is
+    /// the queue of the lock at the same moment, if any.
     pub fn abandoned(&self, queue: Option<&LockQueue>) -> impl Iterator<Item = &OnceRecord> {
         let holders: Vec<_> =
             queue.into_iter().flat_map(LockQueue::holders).map(|holder| holder.token).collect();

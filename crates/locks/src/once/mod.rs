@@ -1,7 +1,7 @@
-//! [`Once`]: something is done once for each key, whichever program comes first.
+//! [`Once`]: work is done once for each key, by the first program that starts it.
 //!
-//! `key` is what it is done for, `record` what is written and what follows from it (both pure), `store` reads
-//! and writes, `run` is what has begun, `log` reads the records in a tree that is known already.
+//! `key` has the keys, `record` the records and the decisions that follow from them (both pure). `store` reads
+//! and writes, `run` is work that has started, and `log` reads the records from a tree in memory.
 
 mod error;
 mod key;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use lockkeeper_client::retry::{Backoff, retry_anywhere};
 use lockkeeper_client::{Client, CreateMode, TransactionError, ZnodePath, present};
 
-use crate::beside::{ONCE, beside};
 use crate::error::BuildError;
 use crate::guard::Guard;
 use crate::owner_info::OwnerInfo;
+use crate::siblings::{ONCE, sibling};
 
 use record::{Floor, Verdict, Written, judge};
 use run::RecordPlace;
-use store::{AT_ONCE, Options, Store, still_held};
+use store::{MAX_REQUESTS_IN_FLIGHT, Options, Store, still_held};
 
 pub use error::OnceError;
 pub use key::{OnceKey, Tick};
@@ -30,49 +30,50 @@ pub use log::OnceLog;
 pub use record::{IfUnfinished, OnceEnd, OnceRecord};
 pub use run::OnceRun;
 
-/// How many records of ticks, and how many of other keys, a lock keeps unless the builder says otherwise.
-const KEEP: u32 = 1_000;
+/// How many records of ticks, and how many of other keys, a lock keeps by default.
+const DEFAULT_KEEP: u32 = 1_000;
 
-/// How far ahead of the servers' clock a tick may be, unless the builder says otherwise.
-const AHEAD: Duration = Duration::from_secs(60);
+/// How far ahead of the servers' clock a tick may be by default.
+const DEFAULT_AHEAD: Duration = Duration::from_secs(60);
 
-/// Something is done once for each key, under a lock, whichever program comes first: the run of a job that
-/// is due on several machines, a release, a migration.
+/// Does work once for each key, under a lock, in the first program that starts it. Examples are a job that
+/// is due on several machines, a release, and a migration.
 ///
-/// A lock alone does not do that: one that was held for two seconds is free when the clock of another machine
-/// says that it is time. So the beginning and the end are recorded, each in one transaction with a check that
-/// the holder's node is there.
+/// A lock alone is not enough: a lock that was held for two seconds is free again when the job becomes due on a machine
+/// with a slower clock. So the start and the end are recorded, each in one transaction with a check that
+/// the holder's node exists.
 ///
-/// Exactly once is not to be had: a machine may die when the work is done and the end is not recorded. What
-/// happens then is to be chosen, with [`OnceBuilder::if_unfinished`]. Cheap to clone.
+/// Exactly once is impossible: a machine may die when the work is done and the end is not yet recorded.
+/// [`OnceBuilder::if_unfinished`] chooses what happens then. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - What was begun for a key and has a recorded end is never begun again, as long as its record is
+/// - Work with a recorded end is never started again, as long as its record is
 ///   [kept](OnceBuilder::keep).
-/// - What was begun without a recorded end is begun again at most once for each holder of the lock
+/// - Work without a recorded end is started again at most once by each holder of the lock
 ///   ([`IfUnfinished::Rerun`]), or never ([`IfUnfinished::Skip`]).
-/// - Once a [`Tick`] has begun, no earlier one begins, however late a program is. This is known for ever.
-/// - A lost reply does not change any of this.
+/// - After a [`Tick`] has started, no earlier tick starts, however late a program is. This state is kept forever.
+/// - A lost reply does not affect these guarantees.
 ///
 /// # Not guaranteed
 ///
-/// - If whoever did it lost the lock, it may still be at work when the next one begins it again; see
+/// - A program that has lost the lock may still be at work when the next one starts the same work; see
 ///   `docs/guarantees.md`.
-/// - Nobody makes sure that a tick is begun: a program has to come.
-/// - Who deletes records, or restores an older state of the servers, has it done again. With an older state, ticks
-///   that ran after it may run once more.
+/// - A tick does not start by itself: a program has to start it.
+/// - Deleting records, or restoring an older state of the servers, causes work to be repeated. After a restore, ticks
+///   that ran later than the restored state may run again.
 ///
 /// # Znodes
 ///
-/// - `<lock>-__once__`, persistent: the last tick that was begun, as JSON with the number of the format.
+/// - `<lock>-__once__`, persistent: the last tick that was started, as JSON with a format version.
 /// - `<lock>-__once__/tick-<milliseconds since 1970>ms` and `<lock>-__once__/key-<key>`, persistent: a record,
-///   as JSON with the number of the format.
+///   as JSON with a format version.
 ///
 /// # Cost
 ///
-/// - To begin costs 2 round trips (1 write), and 1 more for the first key of a lock.
-/// - To end costs 1 round trip (1 write). After each eighth of the number of records that are kept, 3 more.
+/// - Starting costs 2 round trips (1 write), and 1 more for the first key of a lock.
+/// - Ending costs 1 round trip (1 write). Each time the records have grown by an eighth of the kept number, it costs 3
+///   more.
 ///
 /// # Examples
 ///
@@ -116,54 +117,54 @@ pub struct OnceBuilder {
 
 impl OnceBuilder {
     lockkeeper_client::setters! {
-        /// What happens if something was begun and no end is recorded. Default: [`IfUnfinished::Rerun`].
+        /// What happens if work was started and no end is recorded. Default: [`IfUnfinished::Rerun`].
         pub fn if_unfinished(self, if_unfinished: IfUnfinished) =>
             self.options.if_unfinished = if_unfinished;
 
         /// How many records of ticks are kept, and how many of other keys: the newest of each, and up to an
-        /// eighth more. A key whose record is gone is done again; a tick is not. Default: 1,000. At least
-        /// 1; 0 counts as 1.
+        /// eighth more. The work of a key without a record is done again; that of a tick is not. Default: 1,000.
+        /// At least 1; 0 counts as 1.
         pub fn keep(self, records: u32) => self.options.keep = records.max(1);
 
-        /// How far ahead of the servers' clock a tick may be; one that is further is refused. Default: a
+        /// How far ahead of the servers' clock a tick may be. A later tick is refused. Default: one
         /// minute.
         pub fn ahead(self, most: Duration) => self.options.ahead = most;
 
-        /// What the program is called in the records.
+        /// A label for the program, stored in the records.
         pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
     }
 
-    /// Makes the handle. No I/O.
+    /// Builds the handle. No I/O.
     ///
     /// # Errors
-    /// If there can be no lock at the path.
+    /// If the path is not valid for a lock.
     pub fn build(self) -> Result<Once, BuildError> {
         let lock = BuildError::check(&self.client, &self.lock)?;
-        let path = beside(&lock, ONCE);
+        let path = sibling(&lock, ONCE);
         let (client, options) = (self.client, self.options);
         Ok(Once { store: Store { client, lock, path, options } })
     }
 }
 
-/// What has come of an attempt to begin something.
+/// The result of an attempt to start work.
 #[derive(Debug)]
-#[must_use = "it is to be done only if it is `Run`"]
+#[must_use = "the work may be done only if this is `Run`"]
 pub enum Begun<'a> {
-    /// It is begun, and to be done now.
+    /// The work is started, and has to be done now.
     Run(OnceRun<'a>),
-    /// It was done.
+    /// The work is already done.
     Done(OnceRecord),
-    /// It was begun, its end is not recorded, and it is not to be done again.
+    /// The work was started, its end is not recorded, and it must not be done again.
     Unfinished(OnceRecord),
-    /// This later tick has begun.
+    /// This later tick has already started.
     Passed(Tick),
 }
 
 impl Once {
-    /// The records of the lock at this path, which are written under it. No I/O.
+    /// The records of the lock at this path. No I/O.
     ///
     /// # Errors
-    /// As [`OnceBuilder::build`].
+    /// Same as [`OnceBuilder::build`].
     pub fn new(client: &Client, lock: &str) -> Result<Self, BuildError> {
         Self::builder(client, lock).build()
     }
@@ -171,7 +172,8 @@ impl Once {
     /// The options of the records of a lock.
     pub fn builder(client: &Client, lock: &str) -> OnceBuilder {
         let if_unfinished = IfUnfinished::default();
-        let options = Options { if_unfinished, keep: KEEP, ahead: AHEAD, label: None };
+        let options =
+            Options { if_unfinished, keep: DEFAULT_KEEP, ahead: DEFAULT_AHEAD, label: None };
         OnceBuilder { client: client.clone(), lock: lock.to_owned(), options }
     }
 
@@ -180,21 +182,21 @@ impl Once {
         &self.store.lock
     }
 
-    /// Begins something for a key, if it is to be done. The guard is that of the lock, which nobody else holds
-    /// at the same time: of a [`Mutex`](crate::Mutex), or of a lock that is held for writing. Costs 2 round
+    /// Starts the work for a key, if it has to be done. The guard must be an exclusive guard of the lock:
+    /// of a [`Mutex`](crate::Mutex), or of a lock that is held for writing. Costs 2 round
     /// trips, and 1 more for the first key of a lock.
     ///
-    /// If it fails, it may be begun all the same, as far as the next one who comes can see: without an end.
+    /// If the call fails, the work may nevertheless be recorded as started without an end.
     ///
     /// # Errors
-    /// If the lock is lost or the guard is of another one; if a tick is ahead of the servers' clock; if there is
-    /// something else where the record would be; if a request fails for good.
+    /// If the lock is lost, the guard belongs to another lock, the tick is ahead of the servers' clock, the node
+    /// for the record contains other data, or a request fails with a permanent error.
     ///
     /// # Session loss
-    /// Fails: the lock is lost.
+    /// Fails, because the lock is lost.
     ///
     /// # Cancel safety
-    /// It may be begun, without an end.
+    /// The work may be recorded as started without an end.
     pub async fn begin<'a>(
         &self,
         guard: &'a Guard,
@@ -209,7 +211,7 @@ impl Once {
         let run = self.store.client.unique_id().to_string();
 
         let (mut backoff, mut has_measured) = (Backoff::default(), false);
-        // What this call writes over.
+        // The record that this call overwrites.
         let mut replaced = None;
         loop {
             let seen = self.store.look(guard, &node).await?;
@@ -242,7 +244,7 @@ impl Once {
                 if has_measured {
                     return Err(OnceError::Ahead { by });
                 }
-                // The servers' clock may have gone on since it was seen last.
+                // The servers' clock may have advanced since it was last read.
                 has_measured = true;
                 self.store.measure(guard, &seen, &mut backoff).await?;
                 continue;
@@ -265,14 +267,14 @@ impl Once {
 
             match writes.commit().await {
                 Ok(_) => {
-                    // The next holder may be at work by now.
+                    // The next holder may already be at work.
                     still_held(guard)?;
                     let version = before.as_ref().map_or(0, |(_, version)| version + 1);
                     let place = RecordPlace::new(&self.store, node, version, &seen.above);
                     let before = before.map(|(record, _)| record);
                     return Ok(Begun::Run(OnceRun::new(guard, place, written, key, before)));
                 }
-                // Or it was applied, and the reply was lost: the next look tells.
+                // Or the write was applied, and the reply was lost. The next read shows which.
                 failed => {
                     self.store.outlast(guard, failed.map(drop), &mut backoff).await?;
                     replaced = before.map(|(record, _)| record);
@@ -281,14 +283,14 @@ impl Once {
         }
     }
 
-    /// What was done, and what was begun: the records that are kept, by the time at which they were begun. Costs
+    /// The kept records of finished and started work, in the order in which it was started. Costs
     /// 2 round trips, and 1 more for each 256 records.
     ///
     /// # Errors
-    /// If a request fails for good. What other programs have put there is left out.
+    /// If a request fails with a permanent error. Nodes of other programs are left out.
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -301,7 +303,7 @@ impl Once {
         };
         let nodes = self.store.nodes(&names);
         let mut records = Vec::with_capacity(nodes.len());
-        for nodes in nodes.chunks(AT_ONCE) {
+        for nodes in nodes.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let asked: Vec<_> =
                 nodes.iter().map(|(_, node)| self.store.client.data(node)).collect();
             for ((key, node), mut asked) in nodes.iter().zip(asked) {
@@ -312,7 +314,7 @@ impl Once {
                     }
                     asked = self.store.client.data(node);
                 };
-                // Deleted meanwhile, otherwise.
+                // Otherwise it was deleted during the read.
                 if let Some((data, stat)) = found
                     && let Some(written) = Written::read(&data)
                 {
@@ -324,13 +326,13 @@ impl Once {
         Ok(records)
     }
 
-    /// The last tick that was begun; `None` before the first one. Costs 1 round trip.
+    /// The last tick that was started; `None` before the first one. Costs 1 round trip.
     ///
     /// # Errors
-    /// If a request fails for good.
+    /// If a request fails with a permanent error.
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -344,18 +346,18 @@ impl Once {
         }
     }
 
-    /// Deletes the record of a key, so that it is done again; a tick is not, as a later one may have begun.
-    /// Returns whether there was a record. Whoever is at work for the key cannot record its end any more.
+    /// Deletes the record of a key, so that its work is done again. The work of a tick is not, as it has been passed.
+    /// Returns whether there was a record. A program that is at work for the key can no longer record its end.
     /// Costs 1 round trip.
     ///
     /// # Errors
-    /// If a request fails for good.
+    /// If a request fails with a permanent error.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does; it may be deleted.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply). The record may be deleted.
     ///
     /// # Cancel safety
-    /// It may be deleted.
+    /// The record may be deleted.
     pub async fn forget(&self, key: impl Into<OnceKey>) -> Result<bool, OnceError> {
         let node = key.into().node(&self.store.path)?;
         let deleted = present(self.store.client.delete(&node, None).await);

@@ -1,4 +1,4 @@
-//! Records of what was done once, as JSON, and what follows from them for the next who wants to do it.
+//! Records of work that is done once, as JSON, and the decisions that follow from them.
 
 #![expect(clippy::disallowed_types, reason = "the server's wall time, for people to read")]
 
@@ -15,46 +15,46 @@ use crate::token::FencingToken;
 /// The version of both formats.
 const FORMAT: u32 = 1;
 
-/// What was done for a key, or is being done.
+/// The record of work that was started for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceRecord {
-    /// What it was done for.
+    /// The key of the work.
     pub key: OnceKey,
-    /// How often it was begun, this time included.
+    /// How often the work was started, including this time.
     pub attempt: u32,
-    /// Who did it.
+    /// The program that did the work.
     pub owner: OwnerInfo,
-    /// The fencing token under which it was done.
+    /// The fencing token under which the work was done.
     pub token: FencingToken,
-    /// When it was begun, by the clock of the servers.
+    /// When the work was started, by the servers' clock.
     pub began: SystemTime,
-    /// How it ended; `None` if that was not recorded: it runs, or whoever did it lost the lock.
+    /// How the work ended; `None` if no end is recorded: the work is running, or its program lost the lock.
     pub end: Option<OnceEnd>,
 }
 
-/// How something ended that was done once.
+/// How work that is done once has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnceEnd {
-    /// The exit code, or what a program means by it. 0: all is well.
+    /// The exit code, or another code chosen by the program. 0 means success.
     pub code: i32,
-    /// How long it took, by the clock of the program that did it.
+    /// How long the work took, by the clock of its program.
     pub took: Duration,
 }
 
 impl OnceRecord {
-    /// Sorts records by the time at which they were begun.
+    /// Sorts records by the time at which they were started.
     pub(super) fn sort(records: &mut [Self]) {
         records.sort_by(|one, other| (one.began, &one.key).cmp(&(other.began, &other.key)));
     }
 }
 
-/// A record as it is in its node. Fields that a later version adds are read over.
+/// A record as stored in its node. Unknown fields of later versions are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Written {
     v: u32,
-    /// Which call of `begin` has written it.
+    /// The call of `begin` that has written it.
     run: String,
     attempt: u32,
     owner: OwnerInfo,
@@ -80,7 +80,7 @@ impl Written {
         self.attempt
     }
 
-    /// Whether that call has written it.
+    /// Whether this call has written it.
     pub(super) fn is_of(&self, run: &str) -> bool {
         self.run == run
     }
@@ -89,7 +89,7 @@ impl Written {
         self.code.is_some()
     }
 
-    /// Reads a node's data; `None` if it is no record.
+    /// Reads a node's data; `None` if it is not a record.
     pub(super) fn read(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
@@ -98,7 +98,7 @@ impl Written {
         to_json(self)
     }
 
-    /// The record, written last as this stat says.
+    /// The record with the times of this stat.
     pub(super) fn record(self, key: OnceKey, stat: &Stat) -> OnceRecord {
         let written = Duration::from_millis(u64::try_from(stat.mtime).unwrap_or_default());
         let took = Duration::from_millis(self.took_ms.unwrap_or_default());
@@ -113,11 +113,11 @@ impl Written {
     }
 }
 
-/// What is in the node above the records.
+/// The data of the node above the records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Floor {
     v: u32,
-    /// The last tick that was begun.
+    /// The last tick that was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     floor_unix_ms: Option<u64>,
 }
@@ -144,34 +144,34 @@ fn to_json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).map_or_else(|_| Bytes::new(), Bytes::from)
 }
 
-/// What happens if something was begun, and nobody recorded its end.
+/// What happens if work was started and no end is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfUnfinished {
-    /// It is done again: at least once.
+    /// The work is done again: at least once.
     #[default]
     Rerun,
-    /// It is not done again: at most once.
+    /// The work is not done again: at most once.
     Skip,
 }
 
-/// What follows from the records for the holder of the lock who wants to do something for a key.
+/// What follows from the records for a holder of the lock that wants to do the work of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nobody has begun it.
+    /// The work was never started.
     Begin,
-    /// It was begun, and is to be done again.
+    /// The work was started, and has to be done again.
     Again,
-    /// This call has begun it already: the reply was lost.
+    /// This call has already started the work; the reply was lost.
     Begun,
-    /// It was done.
+    /// The work is done.
     Done,
-    /// It was begun, and is not to be done again.
+    /// The work was started, and must not be done again.
     Unfinished,
-    /// A later tick was begun.
+    /// A later tick was started.
     Passed,
 }
 
-/// `run`: the call that wants to know.
+/// `run`: the call that asks.
 pub(super) fn judge(
     key: &OnceKey,
     floor: Option<Tick>,
@@ -183,7 +183,8 @@ pub(super) fn judge(
         OnceKey::Tick(tick) => floor.is_some_and(|floor| *tick < floor),
         OnceKey::Named(_) => false,
     };
-    // Its record was deleted, or left out of a copy. It was begun, as the floor is set with it.
+    // The record of this tick was deleted, or left out of a copy. The tick was started, because its start sets
+    // the floor.
     let is_floor = matches!(key, OnceKey::Tick(tick) if floor == Some(*tick));
 
     match found {
@@ -199,8 +200,8 @@ pub(super) fn judge(
     }
 }
 
-/// Which of these records are to be deleted so that of each sort the newest are left: of ticks the
-/// latest, of other keys those that were written first last.
+/// Selects the records to delete, so that the newest of each sort are kept: for ticks the
+/// latest, for other keys those that were created last.
 pub(super) fn surplus(mut records: Vec<(OnceKey, Zxid)>, keep: usize) -> Vec<OnceKey> {
     let is_tick = |key: &OnceKey| matches!(key, OnceKey::Tick(_));
     records.sort_by(|(one, created), (other, later)| match (one, other) {
@@ -271,7 +272,7 @@ mod tests {
     #[test]
     fn the_newest_of_each_sort_are_kept() {
         let tick = |ms| OnceKey::Tick(Tick::from_unix_ms(ms));
-        // A tick that was begun again is not older than a later one.
+        // A tick that was started again is not older than a later one.
         let ticks = [(tick(10), Zxid(1)), (tick(9), Zxid(8))];
         let named = [("b".into(), Zxid(2)), ("a".into(), Zxid(4)), ("c".into(), Zxid(3))];
         let all: Vec<(OnceKey, Zxid)> = named.into_iter().chain(ticks).collect();

@@ -1,4 +1,4 @@
-//! [`OnceRun`]: something that was begun, and the record of its end.
+//! [`OnceRun`]: work that was started, and the record of its end.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::once::key::OnceKey;
 use crate::once::record::{OnceRecord, Written};
 use crate::once::store::{Store, still_held};
 
-/// Where a record is.
+/// The place of a record.
 pub(super) struct RecordPlace {
     store: Store,
     node: ZnodePath,
-    /// The version of the record as it was begun.
+    /// The version of the record at the start.
     version: i32,
-    /// How many records there were, at least.
+    /// The least number of records at the start.
     records: usize,
 }
 
@@ -29,7 +29,7 @@ impl RecordPlace {
     }
 }
 
-/// Something that was begun for a key, and is to be done. Without [`OnceRun::end`] it stays without an end, as
+/// Work that was started for a key, and has to be done. Without [`OnceRun::end`] no end is recorded, as
 /// if the program had died.
 #[must_use = "without `end`, it counts as unfinished"]
 pub struct OnceRun<'a> {
@@ -58,30 +58,30 @@ impl<'a> OnceRun<'a> {
         Self { guard, begun }
     }
 
-    /// What it is done for.
+    /// The key of the work.
     pub fn key(&self) -> &OnceKey {
         &self.begun.key
     }
 
-    /// How often it was begun, this time included.
+    /// How often the work was started, including this time.
     pub fn attempt(&self) -> u32 {
         self.begun.written.attempt()
     }
 
-    /// Who began it before and did not record an end, if this is known.
+    /// The earlier record without an end, if known.
     pub fn earlier(&self) -> Option<&OnceRecord> {
         self.begun.earlier.as_ref()
     }
 
-    /// Records the end, with an exit code: 0 if all is well. Costs 1 round trip, and 3 more now and then, to
+    /// Records the end, with an exit code; 0 means success. Costs 1 round trip, and occasionally 3 more to
     /// delete old records.
     ///
     /// # Errors
-    /// If the lock is lost, the record is gone, or a request fails for good: the next one who comes finds no
-    /// end, unless the reply alone was lost.
+    /// If the lock is lost, the record is gone, or a request fails with a permanent error. The end is then not
+    /// recorded, unless only the reply was lost.
     ///
     /// # Session loss
-    /// Fails: the lock is lost.
+    /// Fails, because the lock is lost.
     ///
     /// # Cancel safety
     /// The end may be recorded.

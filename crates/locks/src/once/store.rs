@@ -9,15 +9,15 @@ use lockkeeper_client::{
 
 use crate::error::LossReason;
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::once::error::OnceError;
 use crate::once::key::{OnceKey, Tick};
 use crate::once::record::{Floor, IfUnfinished, Written, surplus};
 
-/// How many requests are on their way at once.
-pub(super) const AT_ONCE: usize = 256;
+/// The largest number of requests in flight.
+pub(super) const MAX_REQUESTS_IN_FLIGHT: usize = 256;
 
-/// Where the records of a lock are.
+/// Access to the records of a lock.
 #[derive(Clone)]
 pub(super) struct Store {
     pub(super) client: Client,
@@ -35,7 +35,7 @@ pub(super) struct Options {
     pub(super) label: Option<String>,
 }
 
-/// What there is before something is begun.
+/// What was read before work is started.
 pub(super) struct SeenRecord {
     pub(super) floor: Option<Tick>,
     /// The stat of the node above the records.
@@ -46,7 +46,7 @@ pub(super) struct SeenRecord {
 }
 
 impl Store {
-    /// Looks at what there is, and makes the node above the records if it is missing.
+    /// Reads the records, and creates the node above them if it is missing.
     pub(super) async fn look(
         &self,
         guard: &Guard,
@@ -54,7 +54,7 @@ impl Store {
     ) -> Result<SeenRecord, OnceError> {
         let mut backoff = Backoff::default();
         loop {
-            // All on their way at once.
+            // All requests are sent together.
             let above = self.client.data(&self.path);
             let record = self.client.data(node);
             let own = self.client.stat(guard.node());
@@ -111,13 +111,13 @@ impl Store {
         Floor::read(data).ok_or_else(|| OnceError::Foreign { node: self.path.clone() })
     }
 
-    /// How far a tick is ahead of what the servers' clock has reached, if that is too far.
+    /// How far a tick is ahead of the servers' clock, if it is too far ahead.
     pub(super) fn ahead(&self, tick: Tick, seen: &SeenRecord) -> Option<Duration> {
         let by = Duration::from_millis(tick.unix_ms().saturating_sub(seen.reached_ms));
         (by > self.options.ahead).then_some(by)
     }
 
-    /// Has the servers tell the time, by a write that changes nothing.
+    /// Reads the servers' clock with a write that leaves the data unchanged.
     pub(super) async fn measure(
         &self,
         guard: &Guard,
@@ -129,7 +129,7 @@ impl Store {
         self.outlast(guard, written.map(drop).map_err(TransactionError::from), backoff).await
     }
 
-    /// Returns when a write that failed may be tried again, after another look.
+    /// Returns when a failed write may be repeated after another read.
     pub(super) async fn outlast(
         &self,
         guard: &Guard,
@@ -153,13 +153,13 @@ impl Store {
         }
     }
 
-    /// The records that have these names, and their keys.
+    /// The keys and paths of the records with these names.
     pub(super) fn nodes(&self, names: &[String]) -> Vec<(OnceKey, ZnodePath)> {
         let keys = names.iter().filter_map(|name| OnceKey::of(name));
         keys.filter_map(|key| key.node(&self.path).ok().map(|node| (key, node))).collect()
     }
 
-    /// Deletes the oldest records, if there are more than are kept. What fails is left to the next run.
+    /// Deletes the oldest records beyond the kept number. Failed deletions are left to the next run.
     pub(super) async fn trim(&self, records: usize) -> Result<(), Error> {
         let keep = usize::try_from(self.options.keep).unwrap_or(usize::MAX);
         if records <= keep.saturating_add(keep / 8) {
@@ -170,7 +170,7 @@ impl Store {
         };
         let found = self.nodes(&names);
         let mut dated = Vec::with_capacity(found.len());
-        for found in found.chunks(AT_ONCE) {
+        for found in found.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let asked: Vec<_> = found.iter().map(|(_, node)| self.client.stat(node)).collect();
             for ((key, _), asked) in found.iter().zip(asked) {
                 if let Some(stat) = present(asked.await)? {
@@ -179,7 +179,7 @@ impl Store {
             }
         }
         let old = surplus(dated, keep);
-        for old in old.chunks(AT_ONCE) {
+        for old in old.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let nodes = old.iter().filter_map(|key| key.node(&self.path).ok());
             let asked: Vec<_> = nodes.map(|node| self.client.delete(&node, None)).collect();
             for asked in asked {
@@ -190,7 +190,7 @@ impl Store {
     }
 }
 
-/// Whether this says that another client was quicker, or an earlier attempt of this one was applied.
+/// Whether the error means that another client was faster, or that an earlier attempt of this one was applied.
 fn is_overtaken(error: &TransactionError) -> bool {
     use ErrorCode::{BadVersion, NoNode, NodeExists};
     let code = match error {
@@ -203,7 +203,7 @@ fn is_overtaken(error: &TransactionError) -> bool {
 
 pub(super) fn still_held(guard: &Guard) -> Result<(), OnceError> {
     match guard.state() {
-        State::Lost(reason) => Err(lost(guard, reason)),
+        HolderState::Lost(reason) => Err(lost(guard, reason)),
         _ => Ok(()),
     }
 }

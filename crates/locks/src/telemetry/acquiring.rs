@@ -1,4 +1,4 @@
-//! A call that asks for a lock: its span, how it ends, and its figures.
+//! A call that asks for a lock: its span, its outcome and its metrics.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,13 +14,13 @@ use crate::contender::node::Contender;
 use crate::contender::order::{Place, WaitQueue};
 use crate::error::AcquireError;
 #[cfg(feature = "metrics")]
-use crate::telemetry::figures;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::lock_metrics;
+use crate::telemetry::metric_kind::MetricKind;
 use crate::token::FencingToken;
 
-/// The tokens that a call got.
+/// The tokens that a call has received.
 pub(crate) enum Tokens {
-    /// It was not granted anything.
+    /// The call did not receive a lock.
     None,
     One(FencingToken),
     Several(Vec<FencingToken>),
@@ -39,7 +39,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// What a call returns.
+/// The result of a call.
 pub(crate) trait Granted {
     fn tokens(&self) -> Tokens;
 }
@@ -55,7 +55,7 @@ impl<T: Granted> Granted for Option<T> {
 pub(crate) struct AcquireSpan(Span);
 
 impl AcquireSpan {
-    /// Notes the place in the queue of a contender that has just entered: 1 for the first.
+    /// Records the position in the queue of a contender that has just entered. The first has position 1.
     pub(crate) fn entered(&self, queue: &WaitQueue, contender: &Contender) {
         if self.0.is_disabled() {
             return;
@@ -68,58 +68,62 @@ impl AcquireSpan {
     }
 }
 
-/// A call that asks for a lock. When it is dropped before it has ended, the caller has given up.
+/// A call that asks for a lock. If it is dropped before it has ended, the caller has given up.
 pub(crate) struct Acquiring<'a> {
     client: &'a Client,
     #[cfg(feature = "metrics")]
     first: &'a ZnodePath,
-    /// The lock, or all of them.
+    /// The lock, or all locks.
     lock: &'a (dyn fmt::Display + Sync),
-    sort: Sort,
+    metric_kind: MetricKind,
     span: AcquireSpan,
-    /// `None` if nothing will tell how long it took.
+    /// `None` if the duration is not recorded.
     since: Option<Instant>,
     has_ended: AtomicBool,
     #[cfg(feature = "metrics")]
-    slot: figures::Slot,
+    slot: lock_metrics::Slot,
 }
 
 impl<'a> Acquiring<'a> {
-    pub(crate) fn new(client: &'a Client, path: &'a ZnodePath, sort: impl Into<Sort>) -> Self {
-        Self::several(client, path, path, sort.into())
+    pub(crate) fn new(
+        client: &'a Client,
+        path: &'a ZnodePath,
+        metric_kind: impl Into<MetricKind>,
+    ) -> Self {
+        Self::several(client, path, path, metric_kind.into())
     }
 
-    /// The same for several locks, which are shown as `lock`.
+    /// The same for several locks, displayed as `lock`.
     pub(crate) fn several(
         client: &'a Client,
         first: &'a ZnodePath,
         lock: &'a (dyn fmt::Display + Sync),
-        sort: Sort,
+        metric_kind: MetricKind,
     ) -> Self {
         #[cfg(not(feature = "metrics"))]
         let _ = first;
         let span = debug_span!(
             "acquire",
             %lock,
-            kind = sort.name(),
+            kind = metric_kind.name(),
             position = Empty,
             outcome = Empty,
             token = Empty,
             waited_seconds = Empty
         );
-        let is_told = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
-        let since = is_told.then(|| client.now());
+        let is_recorded = cfg!(feature = "metrics") || tracing::enabled!(Level::DEBUG);
+        let since = is_recorded.then(|| client.now());
         Self {
             client,
             #[cfg(feature = "metrics")]
             first,
             lock,
-            sort,
+            metric_kind,
             span: AcquireSpan(span),
             since,
             has_ended: AtomicBool::new(false),
             #[cfg(feature = "metrics")]
-            slot: figures::Slot::waiting(sort, first, since.unwrap_or_default()),
+            slot: lock_metrics::Slot::waiting(metric_kind, first, since.unwrap_or_default()),
         }
     }
 
@@ -127,14 +131,14 @@ impl<'a> Acquiring<'a> {
         &self.span
     }
 
-    /// Makes the call within its span, and tells how it ends. The call is pinned by the caller, and its result is
-    /// passed through: to move them costs more than all the rest.
+    /// Polls the call within its span, and records how it ends. The caller pins the call, and the result is
+    /// passed through, because moving them costs more than everything else here.
     pub(crate) fn settle<T: Granted>(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<T, AcquireError>>>,
     ) -> impl Future<Output = Result<T, AcquireError>> {
         poll_fn(move |context| {
-            // Entered for each poll, so that nothing else runs within it.
+            // Entered for each poll, so that other work does not run within the span.
             let polled = self.span.0.in_scope(|| call.as_mut().poll(context));
             if self.since.is_some()
                 && let Poll::Ready(result) = &polled
@@ -155,33 +159,33 @@ impl<'a> Acquiring<'a> {
         }
         let waited = self.waited();
         #[cfg(feature = "metrics")]
-        self.slot.granted(self.sort, self.first, waited);
+        self.slot.granted(self.metric_kind, self.first, waited);
 
-        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        let Self { span: AcquireSpan(span), lock, metric_kind, .. } = self;
         span.record("outcome", "granted").record("waited_seconds", waited);
         if !span.is_disabled() {
             span.record("token", tracing::field::display(tokens));
         }
         span.in_scope(|| {
-            debug!(%lock, kind = sort.name(), token = %tokens, waited_seconds = waited, "granted");
+            debug!(%lock, kind = metric_kind.name(), token = %tokens, waited_seconds = waited, "granted");
         });
     }
 
     fn refused(&self, outcome: &'static str, error: Option<&AcquireError>) {
         #[cfg(feature = "metrics")]
-        self.slot.refused(self.sort, self.first, outcome);
+        self.slot.refused(self.metric_kind, self.first, outcome);
 
         let waited = self.waited();
-        let Self { span: AcquireSpan(span), lock, sort, .. } = self;
+        let Self { span: AcquireSpan(span), lock, metric_kind, .. } = self;
         span.record("outcome", outcome).record("waited_seconds", waited);
         let error = error.map(tracing::field::display);
         span.in_scope(|| {
-            let kind = sort.name();
+            let kind = metric_kind.name();
             debug!(%lock, kind, outcome, error, waited_seconds = waited, "not acquired");
         });
     }
 
-    /// For how long it has waited, in seconds.
+    /// How long the call has waited, in seconds.
     fn waited(&self) -> f64 {
         self.since.map_or(0.0, |since| self.client.now().since(since).as_secs_f64())
     }

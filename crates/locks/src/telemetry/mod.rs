@@ -1,14 +1,14 @@
-//! What a program can show of its locks: spans and events of `tracing`, and figures of `metrics`.
+//! Telemetry of locks: spans and events of `tracing`, and metrics of the facade `metrics`.
 //!
 //! ```text
-//!   acquiring    a call that asks for a lock: its span, how it ends, and its figures
-//!   figures      the figures of locks (feature `metrics`)
-//!   sort         what a lock is called there
+//!   acquiring     a call that asks for a lock: its span, its outcome and its metrics
+//!   lock_metrics  the metrics of locks (feature `metrics`)
+//!   metric_kind   the names of lock kinds in spans and metrics
 //! ```
 //!
-//! What is held reports in `guard/holding.rs`.
+//! `guard/hold_report.rs` reports on held locks.
 
 pub(crate) mod acquiring;
 #[cfg(feature = "metrics")]
-pub mod figures;
-pub(crate) mod sort;
+pub mod lock_metrics;
+pub(crate) mod metric_kind;

@@ -1,4 +1,5 @@
-//! What the clones of a [`DoubleBarrier`](crate::DoubleBarrier) share: where it is, and which round parties enter.
+//! State shared by the clones of a [`DoubleBarrier`](crate::DoubleBarrier): its location and the round that
+//! parties enter.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,24 +16,26 @@ use crate::exact::Writers;
 use crate::exact::shared_write::lock;
 use crate::last_time::LastTime;
 
-/// How often a handle looks what is left of old rounds.
-const SWEEPS_EVERY: Duration = Duration::from_secs(60);
+/// Minimum time between two cleanups of old rounds by one handle.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of how many rounds in which somebody has died it is kept who: without its node, a round was left by all.
-const KEPT: usize = 100;
+/// How many rounds with deaths are kept. A party whose round node is missing assumes that all parties have left it.
+const MAX_KEPT_ROUNDS: usize = 100;
 
-/// What it means for the others that a party dies inside.
+/// What the death of a party inside a round means for the other parties.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Deaths {
-    /// The round has failed: [`Round::failed`](crate::Round::failed) tells, and [`Round::leave`](crate::Round::leave) is an
-    /// error and waits for nobody.
+    /// The round fails: [`Round::failed`](crate::Round::failed) returns, and
+    /// [`Round::leave`](crate::Round::leave) returns
+    /// an error without waiting.
     #[default]
-    FailTheRound,
-    /// The others go on: [`Round::leave`](crate::Round::leave) waits for them, and says who has died.
-    AreTold,
+    FailRound,
+    /// The others continue: [`Round::leave`](crate::Round::leave) waits for them and returns the names of the
+    /// dead parties.
+    Report,
 }
 
-/// What the clones of a handle share.
+/// State shared by the clones of a handle.
 #[derive(Debug)]
 pub(super) struct BarrierCore {
     pub(super) client: Client,
@@ -40,23 +43,24 @@ pub(super) struct BarrierCore {
     pub(super) parties: Parties,
     pub(super) deaths: Deaths,
     pub(super) owner: Bytes,
-    /// The round that parties enter, as far as it is known.
+    /// The round that parties enter, if known.
     pub(super) newest: Mutex<Option<u32>>,
-    /// When it was looked last what is left of old rounds.
+    /// The time of the last cleanup of old rounds.
     pub(super) swept: LastTime,
     pub(super) writers: Writers,
 }
 
-/// A look at a round: what is in its node, with a watch, and the names in it.
-pub(super) type Look = (Bytes, Stat, Watcher, Vec<String>);
+/// One reading of a round: the data of its node, with a watch, and the names of its children.
+pub(super) type RoundListing = (Bytes, Stat, Watcher, Vec<String>);
 
 impl BarrierCore {
-    /// A look at a round; `None` if there is none. The watch is set before it is listed. `lists`: with names.
+    /// Reads a round; `None` if its node is missing. Sets the watch before it lists. `lists`: with the children's
+    /// names.
     pub(super) async fn look(
         &self,
         directory: &ZnodePath,
         lists: bool,
-    ) -> Result<Option<Look>, Error> {
+    ) -> Result<Option<RoundListing>, Error> {
         let data = self.client.data_watched(directory);
         let names = lists.then(|| self.client.children(directory));
         let Some(((data, stat), watcher)) = present(data.await)? else { return Ok(None) };
@@ -70,7 +74,7 @@ impl BarrierCore {
         RoundState::read(data).map_err(foreign)
     }
 
-    /// The round that parties enter, as far as it is known here.
+    /// The number of the round that parties enter, cached if known.
     pub(super) async fn round(&self) -> Result<u32, BarrierError> {
         let known = *lock(&self.newest);
         match known {
@@ -79,7 +83,7 @@ impl BarrierCore {
         }
     }
 
-    /// The same by a look. Makes the barrier if there is none.
+    /// Reads the number from the servers. Creates the barrier if it is missing.
     pub(super) async fn look_for_round(&self) -> Result<u32, BarrierError> {
         loop {
             match present(self.client.children(&self.places.rounds).await) {
@@ -101,14 +105,14 @@ impl BarrierCore {
         }
     }
 
-    /// The names of those who are inside the rounds before this one.
+    /// The names of the parties that are inside the rounds before this one.
     pub(super) async fn inside_before(&self, round: u32) -> Result<Vec<String>, Error> {
         let rounds = present(self.client.children(&self.places.rounds).await)?;
         let rounds = rounds.map(|(names, _)| names).unwrap_or_default();
         let mut numbers: Vec<_> = rounds_before(&rounds, round).collect();
         numbers.sort_unstable();
         let directories: Vec<_> = numbers.iter().map(|it| self.places.round(*it)).collect();
-        // Sent in one go.
+        // Pipelined.
         let asked: Vec<_> = directories.iter().map(|it| self.client.children(it)).collect();
 
         let mut inside = Vec::new();
@@ -127,7 +131,7 @@ impl BarrierCore {
         *newest = Some(newest.map_or(number, |known| known.max(number)));
     }
 
-    /// Makes the barrier. There may be one by now.
+    /// Creates the barrier. Another program may have created it first.
     async fn make(&self) -> Result<(), BarrierError> {
         let BarrierNodes { path, rounds, left } = &self.places;
         let first = self.places.round(0);
@@ -135,25 +139,25 @@ impl BarrierCore {
         make(&self.client, path, Kind::Rounds, below).await
     }
 
-    /// Returns when a request that failed may be made again.
+    /// Returns when a failed request may be repeated.
     pub(super) async fn again(&self, error: Error) -> Result<(), BarrierError> {
         again(&self.places.path, error).await
     }
 
-    /// Deletes, in the background, what is left of rounds that were over long ago, before this one: of one in which somebody
-    /// has died, what it has told the others, and of one in which all have died, everything. The last of them stay, as
-    /// whoever was cut off may still ask.
-    pub(super) fn sweep_now_and_then(self: &Arc<Self>, opened: u32) {
-        if !self.swept.is_due(SWEEPS_EVERY, self.client.now()) {
+    /// Deletes old rounds, before this one, in the background: the record of a round in which a party has died, and
+    /// all nodes of a round in which all parties have died. Keeps the newest ones, because a party that was cut off
+    /// may still read them.
+    pub(super) fn sweep_periodically(self: &Arc<Self>, opened: u32) {
+        if !self.swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return;
         }
         let core = Arc::clone(self);
         self.client.tokio_runtime().spawn(async move {
-            // Whoever looks next goes on where this fails.
+            // The next cleanup continues where this one fails.
             let Ok((names, _)) = core.client.children(&core.places.rounds).await else { return };
             let mut numbers: Vec<_> = rounds_before(&names, opened).collect();
             numbers.sort_unstable();
-            let old = numbers.len().saturating_sub(KEPT);
+            let old = numbers.len().saturating_sub(MAX_KEPT_ROUNDS);
             for number in numbers.drain(..old) {
                 let directory = core.places.round(number);
                 let Ok((_, stat)) = core.client.data(&directory).await else { return };
@@ -171,20 +175,20 @@ impl BarrierCore {
         });
     }
 
-    /// Ends a round that all have left. Says whether it has. If not, whoever is there looks what is to be done.
+    /// Ends a round that all parties have left, and returns whether it has. If not, the caller reads the round again.
     pub(super) async fn end(&self, number: u32, parties: &[PartyName]) -> bool {
         let places = &self.places;
         let (directory, marks) = (places.round(number), places.left(number));
         let steps = parties.iter().fold(self.client.transaction(), |steps, party| {
             steps.delete(&places.left_mark(number, party), None)
         });
-        // Nobody has died.
+        // No party has died.
         let steps = steps.delete(&marks, None).delete(&directory, Some(1));
         steps.commit().await.is_ok()
     }
 }
 
-/// Whether others have made what was to be made, or taken away where.
+/// Whether another program has created or deleted the node first.
 fn is_of_others(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::NodeExists | ErrorCode::NoNode)
 }

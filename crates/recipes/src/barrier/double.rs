@@ -1,4 +1,4 @@
-//! [`DoubleBarrier`]: entering rounds.
+//! [`DoubleBarrier`]: parties enter and leave rounds together.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,54 +15,58 @@ use crate::barrier::round::Round;
 use crate::exact::{DEFAULT_MARKERS, Writers};
 use crate::last_time::LastTime;
 
-/// A barrier for programs that enter a piece of work together, and leave it together, round after round. Cheap to clone.
+/// A barrier for programs that start a piece of work together and finish it together, round after round. Cheap to
+/// clone.
 ///
 /// # Guarantees
 ///
-/// - A round opens when as many parties wait as it needs, or all that are declared. All of them were alive at the
-///   transaction that opened it, which names them: all of these have entered, and nobody else.
-/// - A party that comes too late, or too many, waits for the next round. Nothing of a round that has failed reaches the
-///   next one.
-/// - A party that gave up waiting in time has not entered, and one that has entered is told so: there is nothing in
+/// - A round opens when the required number of parties waits, or all declared parties. All of them were alive at
+///   the transaction that opened it. The transaction lists them: exactly these parties have entered.
+/// - A party that comes too late, or exceeds the number, waits for the next round. A failed round has no effect
+///   on the next one.
+/// - A party that times out has not entered, and a party that has entered gets its [`Round`]. No outcome lies
 ///   between.
-/// - Who dies inside is named to all others, and told from who has left. [`Deaths`] says what comes of it.
-/// - A round is over when all have left or died. Whoever has left returns then, and not before.
+/// - A party that dies inside is reported by name to all others, and is never confused with one that has left.
+///   [`Deaths`] sets the consequence.
+/// - A round is over when all parties have left or died. [`Round::leave`] returns then, and not before.
 ///
 /// # Not guaranteed
 ///
-/// - A party may die after the opening, before it has heard of it: the others have entered with it.
-/// - The death of a party is known when its session has ended, not at once. A [`Round`] is held by a lease, so that the
-///   party itself knows before.
-/// - Two rounds can be open at once, if there are more parties than one needs.
-/// - Programs that name other parties, or another number, do not come into one round. Whoever gives up is told of them.
-/// - A round that is complete opens when the last party that came has seen that: if that one stands still, when it goes
-///   on, or its session ends, or another party comes.
-/// - Parties are not safe from those who delete their nodes. If servers are set back, all parties are gone with their
-///   sessions.
-/// - Servers before 3.6 cannot be asked for several listings at once.
+/// - A party may die after the opening, before it has learned of it: the others have entered with it.
+/// - The death of a party is known when its session has ended, not at once. A [`Round`] is held by a lease, so
+///   that the party itself knows before the others do.
+/// - Two rounds can be open at once if there are more parties than one round needs.
+/// - Programs that declare other parties, or another number, do not enter the same round. A party that times out
+///   gets their names.
+/// - A complete round opens when the last party to come has noticed that. If that party is paused, the round
+///   opens when it resumes, when its session ends, or when another party comes.
+/// - A program that deletes the nodes of a party removes it. If servers are set back, all parties are gone with
+///   their sessions.
+/// - Servers before 3.6 cannot answer several listings in one request.
 ///
 /// # Session loss
 ///
-/// Whoever waits for a round comes anew with the next session. Whoever is inside has died.
+/// A party that waits for a round enters again with the next session. A party that is inside has died.
 ///
 /// # Znodes
 ///
-/// - `<path>`, `<path>/rounds` and `<path>/left` are persistent; what is missing above them is made as container nodes.
-///   The data of `<path>` has the number of the layout.
-/// - `<path>/rounds/<round>` is where parties wait, and is empty; its data names who is inside once it has opened.
-///   `<party>.<24 digits><number>` in it is ephemeral, and is there as long as the party has not left.
-/// - `<path>/left/<round>/…` are marks that parties have left, until the round is over.
+/// - `<path>`, `<path>/rounds` and `<path>/left` are persistent. Missing parents are created as container nodes.
+///   The data of `<path>` has the version of the layout.
+/// - `<path>/rounds/<round>` is the directory in which parties wait. Its data is empty until the round has
+///   opened, and then lists the parties inside. Its child `<party>.<24 digits><number>` is ephemeral, and exists
+///   until the party has left.
+/// - `<path>/left/<round>/…` are marks of the parties that have left. They exist until the round is over.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
 ///
-/// It is no layout of Curator or kazoo: in theirs, a party alone cannot be told from one that has entered with the
-/// others. `docs/barriers.md` says how they compare.
+/// The layout differs from those of Curator and kazoo: in theirs, a party that waits alone looks the same as one
+/// that has entered with the others. `docs/barriers.md` compares them.
 ///
 /// # Cost
 ///
-/// - Entering costs 1 round trip (1 write, and a listing behind it). The last one costs 1 more, the opening (1 write).
-///   The others are told by 1 event, and make 1 read; nobody lists then.
+/// - Entering costs 1 round trip (1 write, and a listing behind it). The last party makes one more, the opening
+///   (1 write). The others get 1 event and make 1 read; none of them lists the round.
 /// - Inside, each party has watches on two nodes.
-/// - Leaving costs 1 round trip (1 write), and 1 event when all have left; the last one ends the round (1 write).
+/// - Leaving costs 1 round trip (1 write), and 1 event when all have left. The last party ends the round (1 write).
 ///
 /// # Examples
 ///
@@ -78,13 +82,13 @@ use crate::last_time::LastTime;
 ///     let barrier = barrier.clone();
 ///     async move {
 ///         let round = barrier.enter(name).await?;
-///         // All are here, and work.
+///         // All parties are inside.
 ///         assert_eq!(round.parties().len(), 2);
 ///         round.leave().await
 ///     }
 /// };
 /// let (a, b) = tokio::join!(party("a"), party("b"));
-/// assert!(a?.is_empty() && b?.is_empty(), "nobody has died");
+/// assert!(a?.is_empty() && b?.is_empty(), "no party has died");
 /// # client.close().await;
 /// # Ok(())
 /// # }
@@ -96,9 +100,9 @@ pub struct DoubleBarrier(Arc<BarrierCore>);
 
 lockkeeper_client::impl_debug!(DoubleBarrier, self => path: self.0.places.path, parties: self.0.parties);
 
-/// The options of a [`DoubleBarrier`].
+/// Options of a [`DoubleBarrier`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct DoubleBarrierBuilder {
     client: Client,
     path: String,
@@ -108,25 +112,25 @@ pub struct DoubleBarrierBuilder {
 
 impl DoubleBarrierBuilder {
     lockkeeper_client::setters! {
-        /// How many parties a round needs, whoever they are; at least 1.
+        /// Sets the number of parties that a round needs; at least 1. Any party counts.
         pub fn count(self, parties: usize) => self.parties = Parties::Count(parties);
 
-        /// Who takes part, by name: all of these make a round, and nobody else can enter. Then it can be said who is
-        /// missing. Each is to be given once.
+        /// Declares the parties by name: a round needs all of them, and other parties cannot enter. Missing
+        /// parties can then be reported by name. Each name must be given once.
         pub fn names(self, names: impl IntoIterator<Item = impl Into<String>>) =>
             self.parties = Parties::named(names);
 
-        /// What the death of a party means for the others. Default: [`Deaths::FailTheRound`].
+        /// Sets what the death of a party means for the others. Default: [`Deaths::FailRound`].
         pub fn deaths(self, deaths: Deaths) => self.deaths = deaths;
     }
 
-    /// Makes the barrier. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a barrier, a name cannot be that of a party, or there are no parties.
+    /// If the path is not valid for a barrier, a name is not valid for a party, or no parties are given.
     pub fn build(self) -> Result<DoubleBarrier, BarrierError> {
         let Self { client, path, parties, deaths } = self;
-        if parties.are_none() {
+        if parties.is_empty() {
             return Err(BarrierError::Nobody);
         }
         if let Parties::Names(names) = &parties {
@@ -156,44 +160,45 @@ impl DoubleBarrierBuilder {
     }
 }
 
-/// Who waits at a [`DoubleBarrier`].
+/// The parties of a [`DoubleBarrier`] and their state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BarrierReport {
     /// The number of the next round, from 0.
     pub round: u32,
-    /// Who waits for it, in the order in which they came; more often than once if somebody was there before under
-    /// the same name, and its session has not ended.
+    /// The parties that wait for it, in the order in which they came. A name occurs twice if an earlier party of
+    /// that name still has a live session.
     pub waiting: Vec<String>,
-    /// Who is missing.
+    /// The parties that are missing.
     pub missing: Missing,
-    /// Who of those waits for other parties than this handle: their programs name others, or another number.
+    /// Those of the waiting parties that wait for other parties than this handle: their programs declare others,
+    /// or another number.
     pub others: Vec<String>,
-    /// How many parties each of those who wait needs for a round, in their order: numbers up to 10,000. `None` if its
-    /// parties are declared by name.
+    /// The number of parties that each waiting party needs for a round, in the same order; up to 10,000. `None`
+    /// if its parties are declared by name.
     pub wanted: Vec<Option<usize>>,
-    /// Who is inside a round that has opened, and has not left it.
+    /// The parties that are inside an open round and have not left it.
     pub inside: Vec<String>,
 }
 
-/// When that time is over, if anybody will see it.
+/// The end of the time limit, capped at thirty years.
 fn after(timeout: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
-    Instant::now() + timeout.min(FAR)
+    const LONGEST: Duration = Duration::from_secs(30 * 365 * 24 * 3_600);
+    Instant::now() + timeout.min(LONGEST)
 }
 
 impl DoubleBarrier {
-    /// The barrier at a path such as `/steps/reduce`, whose rounds need so many parties, at least 1, whoever they are. All
-    /// programs have to say the same number. No I/O.
+    /// A barrier at a path such as `/steps/reduce` whose rounds need this number of parties, at least 1. All
+    /// programs must use the same number. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a barrier, or the number is 0.
+    /// If the path is not valid for a barrier, or the number is 0.
     pub fn new(client: &Client, path: &str, parties: usize) -> Result<Self, BarrierError> {
         Self::builder(client, path).count(parties).build()
     }
 
-    /// The options of a barrier, of which [the number of parties](DoubleBarrierBuilder::count) or
-    /// [their names](DoubleBarrierBuilder::names) must be given.
+    /// The options of a barrier. [The number of parties](DoubleBarrierBuilder::count) or [their
+    /// names](DoubleBarrierBuilder::names) must be set.
     pub fn builder(client: &Client, path: &str) -> DoubleBarrierBuilder {
         let parties = Parties::Count(0);
         let (client, path, deaths) = (client.clone(), path.to_owned(), Deaths::default());
@@ -205,33 +210,36 @@ impl DoubleBarrier {
         &self.0.places.path
     }
 
-    /// Enters as the party of this name, and waits for all others. A name that somebody has who waits is waited for: an
-    /// earlier life of the program counts until its session has ended. Costs one round trip (1 write), and one event.
+    /// Enters as the party of this name, and waits for all others. Waits also while another party of the same
+    /// name waits: an earlier run of the program counts until its session has ended. Costs one round trip (1
+    /// write) and one event.
     ///
     /// # Errors
-    /// [`BarrierError::NotDeclared`]; if a request is refused, no server can be reached for a session timeout, or the
-    /// client is closed. The round may have opened with this party then, and the others see it die.
+    /// [`BarrierError::NotDeclared`]; if a request is refused, no server can be reached for a session timeout, or
+    /// the client is closed. In the last two cases the round may have opened with this party, and the others see
+    /// it die.
     ///
     /// # Session loss
-    /// Comes anew with the next session.
+    /// Enters again with the next session.
     ///
     /// # Cancel safety
-    /// When dropped, its node is deleted in the background. If the round opens just then, the others see that it has died:
-    /// [`DoubleBarrier::enter_timeout`] knows.
+    /// When dropped, the party's node is deleted in the background. If the round opens at that moment, the others
+    /// see the party die. [`DoubleBarrier::enter_timeout`] rules that out.
     pub async fn enter(&self, name: &str) -> Result<Round, BarrierError> {
         self.0.enter(name, None).await
     }
 
-    /// The same for as long as this. An outage of the servers does not end it. It may take longer while no server can be
-    /// reached, as nobody knows before whether the round has opened. Costs what that does, and 1 write more if it gives up.
+    /// Like [`DoubleBarrier::enter`], with a time limit. An outage of the servers does not end the call. It may
+    /// take longer while no server can be reached, because it is unknown until then whether the round has opened.
+    /// Costs the same, plus 1 write if the time is over.
     ///
     /// # Errors
-    /// [`BarrierError::TimedOut`], with who is missing: this party has not entered, and nobody waits for it.
-    /// [`BarrierError::Unknown`] if no server could be asked for a session timeout whether the round has opened. As
-    /// [`DoubleBarrier::enter`].
+    /// [`BarrierError::TimedOut`], with the missing parties: this party has not entered, and no other party
+    /// counts it. [`BarrierError::Unknown`] if no server answered for a session timeout whether the round has
+    /// opened. As [`DoubleBarrier::enter`].
     ///
     /// # Session loss
-    /// Comes anew with the next session.
+    /// Enters again with the next session.
     ///
     /// # Cancel safety
     /// As [`DoubleBarrier::enter`].
@@ -243,14 +251,14 @@ impl DoubleBarrier {
         self.0.enter(name, Some(after(timeout))).await
     }
 
-    /// Looks who waits, who is missing, and who is inside. Makes the barrier if there is none. Costs 4 round trips (3 reads,
-    /// and 1 for each open round, or failed round that is kept).
+    /// Lists the parties that wait, are missing, or are inside. Creates the barrier if it is missing. Costs 4
+    /// round trips (3 reads, and 1 for each open round, or failed round that is kept).
     ///
     /// # Errors
     /// If a request is refused, or no server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -272,7 +280,7 @@ impl DoubleBarrier {
             let wanted = wanted(&waiting);
             let waiting = waiting.iter().map(|party| party.name().to_owned()).collect();
             let missing = core.parties.standing(&names).err();
-            let missing = missing.unwrap_or_else(|| core.parties.nobody());
+            let missing = missing.unwrap_or_else(|| core.parties.none_missing());
             let others = core.parties.others(&names);
             let inside = match core.inside_before(round).await {
                 Ok(inside) => inside,

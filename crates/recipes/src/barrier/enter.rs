@@ -1,4 +1,5 @@
-//! How a party comes into a round of a [`DoubleBarrier`](crate::DoubleBarrier), waits for the others, or gives up.
+//! How a party enters a round of a [`DoubleBarrier`](crate::DoubleBarrier): it comes, waits for the others, or
+//! times out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use lockkeeper_locks::for_recipes::{grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, LossReason};
 use tokio::time::Instant;
 
-use crate::barrier::core::{BarrierCore, Look};
+use crate::barrier::core::{BarrierCore, RoundListing};
 use crate::barrier::entry::PartyNode;
 use crate::barrier::error::{BarrierError, Missing};
 use crate::barrier::layout::{Parties, PartyName, RoundData, RoundState, prefix};
@@ -20,25 +21,25 @@ use crate::barrier::round::Round;
 use crate::exact::shared_write::lock;
 use crate::exact::{WriteError, created_name};
 
-/// How long a round that is complete may take to open before others than the last one that came open it.
-const OPENS: Duration = Duration::from_millis(200);
+/// How long the party that came last has to open a complete round before the other parties open it.
+const OPEN_TIME: Duration = Duration::from_millis(200);
 
-/// What came of waiting.
-enum Waited {
-    /// The round has opened with this party: its data, the version of that, and a watch on it.
+/// The outcome of a wait.
+enum WaitOutcome {
+    /// The round has opened with this party: the data of its node, the data's version, and a watch.
     Opened(RoundData, i32, Watcher),
-    /// It has opened without it.
+    /// The round has opened without this party.
     WithoutUs,
-    /// The party's node is gone, with its session or otherwise.
+    /// The party's node is gone: its session has ended, or the node was deleted.
     Gone,
 }
 
-/// What came of giving up.
-enum Withdrawn {
-    /// The party is out. The names of those who wait, if they could be read.
+/// The outcome of a withdrawal.
+enum WithdrawOutcome {
+    /// The party has withdrawn. The names of the parties that wait, if they could be read.
     Yes(Option<Vec<String>>),
-    /// The round had opened before.
-    No(Waited),
+    /// The round had already opened.
+    No(WaitOutcome),
 }
 
 impl BarrierCore {
@@ -68,7 +69,7 @@ impl BarrierCore {
         }
     }
 
-    /// Comes into a round, and waits; `None` if that has to begin anew.
+    /// Enters a round and waits; `None` if the caller must start over.
     async fn try_enter(
         self: &Arc<Self>,
         name: &str,
@@ -89,7 +90,7 @@ impl BarrierCore {
         let waited = async {
             loop {
                 match self.wait_in(number, &party, look.take()).await {
-                    // Its node may be there, and the round may open with it.
+                    // The party's node may exist, and the round may open with it.
                     Err(error) if is_patient => outlast(&self.client, error).await?,
                     waited => return waited,
                 }
@@ -98,39 +99,39 @@ impl BarrierCore {
         let waited = match self.until(until, waited).await {
             Some(waited) => waited?,
             None => match self.withdraw(number, &mut party).await? {
-                Withdrawn::No(waited) => waited,
-                Withdrawn::Yes(names) => return Err(self.timed_out(names, name)),
+                WithdrawOutcome::No(waited) => waited,
+                WithdrawOutcome::Yes(names) => return Err(self.timed_out(names, name)),
             },
         };
         match waited {
-            Waited::Opened(round, version, watcher) => {
+            WaitOutcome::Opened(round, version, watcher) => {
                 self.note_newest(number + 1);
                 self.inside(number, party, (round, version, watcher), until).await
             }
-            Waited::WithoutUs => {
+            WaitOutcome::WithoutUs => {
                 self.note_newest(number + 1);
                 Ok(None)
             }
-            Waited::Gone => Ok(None),
+            WaitOutcome::Gone => Ok(None),
         }
     }
 
-    /// Creates the party's node, and looks at the round; `None` if that has to begin anew. `is_patient`: also if no server
-    /// can be reached for long.
+    /// Creates the party's node and reads the round; `None` if the caller must start over. `is_patient`: retries
+    /// through an outage of any length.
     async fn come(
         &self,
         number: u32,
         party: &mut PartyNode,
         is_patient: bool,
-    ) -> Result<Option<Option<Look>>, BarrierError> {
+    ) -> Result<Option<Option<RoundListing>>, BarrierError> {
         let directory = self.places.round(number);
-        let node = directory.child(party.prefix()).expect("it was looked at before");
+        let node = directory.child(party.prefix()).expect("checked by `prefix`");
         let mut writer = self.writers.take();
         if let Err(error) = writer.prepare().await {
             return self.begin_anew(error).await;
         }
 
-        // Sent in one go, and in this order: whoever comes last sees all the others.
+        // Pipelined in this order: the party that comes last sees all the others.
         party.sent();
         let (written, look) = {
             let steps = |steps: Transaction| {
@@ -150,7 +151,7 @@ impl BarrierCore {
                         self.note_newest(number + 1);
                         Ok(None)
                     }
-                    // Others are further, or somebody has deleted the barrier.
+                    // Other parties are in a later round, or the barrier was deleted.
                     WriteError::NotApplied(TransactionError::Failed {
                         code: ErrorCode::NoNode,
                         ..
@@ -172,7 +173,7 @@ impl BarrierCore {
             return Ok(Some(look));
         }
 
-        // The reply was lost, and with it the name.
+        // The reply was lost, and the name with it.
         loop {
             match self.look(&directory, true).await {
                 Ok(look) => {
@@ -186,13 +187,13 @@ impl BarrierCore {
         }
     }
 
-    /// Waits until the round has opened, and opens it if it is complete.
+    /// Waits until the round has opened. Opens it if it is complete.
     async fn wait_in(
         self: &Arc<Self>,
         number: u32,
         party: &PartyNode,
-        mut look: Option<Look>,
-    ) -> Result<Waited, BarrierError> {
+        mut look: Option<RoundListing>,
+    ) -> Result<WaitOutcome, BarrierError> {
         let directory = self.places.round(number);
         let mut lists = true;
         loop {
@@ -205,7 +206,7 @@ impl BarrierCore {
                 Ok(Some(look)) => look,
                 Ok(None) => {
                     *lock(&self.newest) = None;
-                    return Ok(Waited::Gone);
+                    return Ok(WaitOutcome::Gone);
                 }
                 Err(error) => {
                     self.again(error).await?;
@@ -213,15 +214,15 @@ impl BarrierCore {
                 }
             };
 
-            // Its nodes are gone by then, or will be.
+            // The party's nodes are gone by then, or will be.
             if self.client.session_id() != party.session() {
-                return Ok(Waited::Gone);
+                return Ok(WaitOutcome::Gone);
             }
             match self.read(&data)? {
                 RoundState::Opened(round) if round.has(party.prefix()) => {
-                    return Ok(Waited::Opened(round, stat.version, watcher));
+                    return Ok(WaitOutcome::Opened(round, stat.version, watcher));
                 }
-                RoundState::Opened(_) => return Ok(Waited::WithoutUs),
+                RoundState::Opened(_) => return Ok(WaitOutcome::WithoutUs),
                 RoundState::Waits if !lists => {
                     lists = true;
                     continue;
@@ -230,17 +231,17 @@ impl BarrierCore {
             }
 
             if !names.iter().any(|name| name.starts_with(party.prefix())) {
-                // The first look may have come before the node.
+                // The first read may be older than the node.
                 if was_before {
                     continue;
                 }
-                return Ok(Waited::Gone);
+                return Ok(WaitOutcome::Gone);
             }
 
             if let Ok(parties) = self.parties.standing(&names) {
-                // The one that came last opens it. If it does not, the others do.
+                // The party that came last opens the round. If it does not, the others do.
                 let comes_last = parties.last().is_some_and(|it| it.has_prefix(party.prefix()));
-                let opens = tokio::time::timeout(OPENS, watcher.changed());
+                let opens = tokio::time::timeout(OPEN_TIME, watcher.changed());
                 if comes_last || opens.await.is_err() {
                     self.open(number, parties).await?;
                 }
@@ -249,9 +250,9 @@ impl BarrierCore {
             }
 
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
-                // It is told that the round has opened, and needs no names then.
+                // The event reports the opening, and names are not needed then.
                 _ = watcher.changed() => lists = false,
                 error = out_of_reach(&self.client, &self.places.path) => {
                     return Err(BarrierError::enter(&self.places.path, error));
@@ -260,7 +261,8 @@ impl BarrierCore {
         }
     }
 
-    /// Opens a round with these parties, unless one of them has gone, or it has opened. Returns when it is worth a look.
+    /// Opens a round with these parties, unless one of them is gone or the round is open. Returns when the round
+    /// is worth another read.
     async fn open(
         self: &Arc<Self>,
         number: u32,
@@ -280,7 +282,7 @@ impl BarrierCore {
         });
         match opened.await {
             Ok(_) => {
-                self.sweep_now_and_then(number);
+                self.sweep_periodically(number);
                 Ok(())
             }
             Err(WriteError::NotApplied(TransactionError::Failed {
@@ -290,29 +292,30 @@ impl BarrierCore {
             Err(WriteError::NotApplied(TransactionError::Request(error))) => {
                 self.again(error).await
             }
-            // The session is over, or the look tells.
+            // The session has ended, or the next read shows the result.
             Err(WriteError::Unknown(_)) => Ok(()),
             Err(error) => Err(BarrierError::write(&places.path, error)),
         }
     }
 
-    /// Takes the party out of the round, unless that has opened.
+    /// Takes the party out of the round, unless the round has opened.
     ///
     /// # Errors
-    /// [`BarrierError::Unknown`] if that cannot be found out; [`BarrierError::Lost`] if it was inside, and has died.
+    /// [`BarrierError::Unknown`] if the outcome is unknown; [`BarrierError::Lost`] if the party was inside and
+    /// has died.
     async fn withdraw(
         &self,
         number: u32,
         party: &mut PartyNode,
-    ) -> Result<Withdrawn, BarrierError> {
+    ) -> Result<WithdrawOutcome, BarrierError> {
         let directory = self.places.round(number);
-        let Some((name, _)) = party.created() else { return Ok(Withdrawn::Yes(None)) };
+        let Some((name, _)) = party.created() else { return Ok(WithdrawOutcome::Yes(None)) };
         let node = self.places.party(number, name);
         let session = party.session();
 
         let mut writer = self.writers.take();
         let steps = |steps: Transaction| steps.check(&directory, Some(0)).delete(&node, None);
-        // Sent in one go.
+        // Pipelined.
         let withdrawn = tokio::join!(
             biased;
             writer.commit_in(Some(session), steps),
@@ -321,14 +324,14 @@ impl BarrierCore {
         let is_lost = match withdrawn {
             (Ok(_), names) => {
                 party.gone();
-                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
+                return Ok(WithdrawOutcome::Yes(names.ok().map(|(names, _)| names)));
             }
             (Err(error), _) if error.refuses_first(&[ErrorCode::BadVersion]) => false,
-            // It is out already.
+            // The party is out already.
             (Err(WriteError::NotApplied(TransactionError::Failed { .. })), names) => {
-                return Ok(Withdrawn::Yes(names.ok().map(|(names, _)| names)));
+                return Ok(WithdrawOutcome::Yes(names.ok().map(|(names, _)| names)));
             }
-            // It goes with its session, and may have been inside.
+            // The node is deleted with the session, and the party may have been inside.
             (
                 Err(
                     WriteError::NotApplied(TransactionError::Request(error))
@@ -349,12 +352,16 @@ impl BarrierCore {
                         if is_lost {
                             return Err(self.died(name));
                         }
-                        return Ok(Withdrawn::No(Waited::Opened(round, stat.version, watcher)));
+                        return Ok(WithdrawOutcome::No(WaitOutcome::Opened(
+                            round,
+                            stat.version,
+                            watcher,
+                        )));
                     }
-                    RoundState::Opened(_) => return Ok(Withdrawn::Yes(None)),
-                    RoundState::Waits => return Ok(Withdrawn::Yes(Some(names))),
+                    RoundState::Opened(_) => return Ok(WithdrawOutcome::Yes(None)),
+                    RoundState::Waits => return Ok(WithdrawOutcome::Yes(Some(names))),
                 },
-                Ok(None) => return Ok(Withdrawn::Yes(None)),
+                Ok(None) => return Ok(WithdrawOutcome::Yes(None)),
                 Err(error) => match retry_anywhere(error).await {
                     Ok(()) => {}
                     Err(error) => return Err(self.unknown(TransactionError::Request(error))),
@@ -363,7 +370,7 @@ impl BarrierCore {
         }
     }
 
-    /// A party that is inside; `None` if its session is over already, and there is time to come anew.
+    /// The [`Round`] of a party that is inside; `None` if its session has ended and there is time to enter again.
     async fn inside(
         self: &Arc<Self>,
         number: u32,
@@ -386,14 +393,14 @@ impl BarrierCore {
                 Err(error) => BarrierError::enter(path, error),
             };
             match until {
-                // It has entered, however long it takes to say so.
+                // The party has entered, no matter how long the answer takes.
                 Some(_) => outlast(&self.client, error).await?,
                 None => return Err(error),
             }
         }
     }
 
-    /// That a party has entered, and its session was over before it heard of that.
+    /// The error of a party that has entered and whose session ended before it learned of that.
     fn died(&self, party: &PartyName) -> BarrierError {
         let (path, name) = (self.places.path.clone(), party.name().to_owned());
         BarrierError::Lost { path, name, reason: LossReason::SessionExpired }
@@ -410,7 +417,8 @@ impl BarrierCore {
         }
     }
 
-    /// The same for a write of a party that comes: with the next session, if it was of the last.
+    /// Like `again`, for a write of a party that enters: continues with the next session if the
+    /// last one has ended.
     async fn begin_anew<T>(&self, error: WriteError) -> Result<Option<T>, BarrierError> {
         match error {
             WriteError::NotApplied(TransactionError::Request(error)) => {
@@ -423,7 +431,7 @@ impl BarrierCore {
         }
     }
 
-    /// What comes of it before this time.
+    /// Runs a future until this time.
     async fn until<T>(&self, until: Option<Instant>, wait: impl Future<Output = T>) -> Option<T> {
         match until {
             Some(until) => tokio::time::timeout_at(until, wait).await.ok(),
@@ -431,7 +439,7 @@ impl BarrierCore {
         }
     }
 
-    /// `names`: who waits, as far as somebody could be asked.
+    /// `names`: the parties that wait, if a server could be asked.
     fn timed_out(&self, names: Option<Vec<String>>, own: &str) -> BarrierError {
         let (missing, others) = match names {
             None => (Missing::Unknown, Vec::new()),
@@ -441,8 +449,8 @@ impl BarrierCore {
     }
 }
 
-/// The party whose node has this prefix, if it is in a look.
-fn listed(look: &Option<Look>, prefix: &str) -> Option<PartyName> {
+/// The party whose node has this prefix, if the listing has it.
+fn listed(look: &Option<RoundListing>, prefix: &str) -> Option<PartyName> {
     let names = look.iter().flat_map(|(_, _, _, names)| names);
     names.filter_map(|name| PartyName::read(name)).find(|party| party.has_prefix(prefix))
 }

@@ -5,17 +5,17 @@ use lockkeeper_client::{Client, SessionId, Stat, ZnodePath};
 use crate::barrier::layout::PartyName;
 use crate::exact::AttemptNode;
 
-/// The ephemeral node of a party. It is deleted when this goes away.
+/// The ephemeral node of a party. Dropping this deletes the node.
 #[derive(Debug)]
 pub(super) struct PartyNode {
     client: Client,
     /// The round's directory.
     directory: ZnodePath,
-    /// What its name begins with, and no other's.
+    /// A prefix of its name that no other node has.
     prefix: String,
-    /// What was created.
+    /// The created node.
     made: Option<(PartyName, Stat)>,
-    /// The duty to delete it, if there may be one.
+    /// Deletes the node when dropped, if the node may exist.
     node: Option<AttemptNode>,
 }
 
@@ -28,14 +28,14 @@ impl PartyNode {
         &self.prefix
     }
 
-    /// The request is about to be sent that creates it.
+    /// Call before sending the request that creates the node.
     pub(super) fn sent(&mut self) {
         let Self { client, directory, prefix, .. } = self;
         let new = || AttemptNode::numbered(client, directory.clone(), prefix.clone());
         self.node.get_or_insert_with(new);
     }
 
-    /// It was created like this.
+    /// Records the created node.
     pub(super) fn made(&mut self, name: PartyName, stat: Stat) {
         if let Some(node) = &mut self.node {
             node.made(&stat);
@@ -46,14 +46,14 @@ impl PartyNode {
         self.made = Some((name, stat));
     }
 
-    /// It was not created, or is deleted.
+    /// Records that the node was not created, or is deleted.
     pub(super) fn gone(&mut self) {
         if let Some(mut node) = self.node.take() {
             node.gone();
         }
     }
 
-    /// Its name and its stat, if it is known to be created.
+    /// The node's name and stat, if it is known to exist.
     pub(super) fn created(&self) -> Option<(&PartyName, Stat)> {
         self.made.as_ref().map(|(name, stat)| (name, *stat))
     }

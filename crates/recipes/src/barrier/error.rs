@@ -1,4 +1,4 @@
-//! What can go wrong with barriers and latches.
+//! Errors of barriers and latches.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use lockkeeper_locks::{AcquireError, BuildError, LossReason};
 
 use crate::exact::WriteError;
 
-/// Why a barrier or a latch cannot be used, or what it is for has failed.
+/// An error of a barrier or a latch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
-    /// It is no path.
-    #[error("{0}; a barrier is named like /steps/reduce")]
+    /// The text is not a path.
+    #[error("{0}; the path of a barrier looks like /steps/reduce")]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot be a barrier; name a path of its own for it, like /steps/reduce")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be used for a barrier; use another path, such as /steps/reduce")]
     Reserved(ZnodePath),
-    /// A barrier cannot be there, as no lock can.
+    /// The path is not valid for a barrier, for the same reasons as for a lock.
     #[error("{0}")]
     Place(#[from] BuildError),
-    /// No node can stand for a party of this name.
-    #[error("{name:?} cannot be the name of a party, which becomes that of a node: {reason}")]
+    /// The name is not valid for a party: its node could not have this name.
+    #[error("{name:?} is not a valid party name, because a node gets this name: {reason}")]
     Name {
         /// The name.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// It is not said how many parties there are, or who they are, or there are none.
-    #[error("a barrier needs at least one party: say how many there are, or name them")]
+    /// The number or the names of the parties are missing, or the number is 0.
+    #[error("a barrier needs at least one party: give their number or their names")]
     Nobody,
-    /// The barrier's parties are declared, and this is none of them.
-    #[error("{name:?} is none of the parties of {path}: {}", .parties.join(", "))]
+    /// The barrier's parties are declared, and this name is not among them.
+    #[error("{name:?} is not one of the parties of {path}: {}", .parties.join(", "))]
     NotDeclared {
         /// The barrier.
         path: ZnodePath,
@@ -44,10 +44,8 @@ pub enum BarrierError {
         /// The parties.
         parties: Vec<String>,
     },
-    /// There is something else at the path, or a layout that this version does not know.
-    #[error(
-        "{path} has {found} where a {kind} has its layout; use another path. Nothing was changed"
-    )]
+    /// The path has other data, or a layout that this version does not know.
+    #[error("{path} is not a {kind}: it has {found}; use another path. Nothing was changed")]
     Foreign {
         /// The path.
         path: ZnodePath,
@@ -56,7 +54,7 @@ pub enum BarrierError {
         /// What is there.
         found: String,
     },
-    /// The barrier is closed by a [guard](crate::Barrier::close_while_held), and opens when that ends.
+    /// The barrier is closed by a [guard](crate::Barrier::close_while_held), and opens when that guard ends.
     #[error(
         "{path} is already closed by a guard, and opens when that guard ends; close it again after that, or open \
          it first"
@@ -65,35 +63,35 @@ pub enum BarrierError {
         /// The barrier.
         path: ZnodePath,
     },
-    /// The latch was made with another count.
+    /// The latch was created with another count.
     #[error(
-        "{path} counts down from {found}, and not from {given}; all programs have to say the same"
+        "{path} counts down from {found} instead of {given}; all programs must use the same count"
     )]
     OtherCount {
         /// The latch.
         path: ZnodePath,
         /// What it counts down from.
         found: u64,
-        /// What this program says.
+        /// The count of this program.
         given: u64,
     },
-    /// Somebody has closed the barrier already.
-    #[error("{path} is closed already")]
+    /// The barrier is already closed.
+    #[error("{path} is already closed")]
     AlreadyClosed {
         /// The barrier.
         path: ZnodePath,
     },
-    /// The parties have not all come in time. This one does not wait any more.
+    /// Not all parties came in time. This party does not wait any longer.
     #[error("not all parties of {path} have come in time: {missing}{}", Others(.others))]
     TimedOut {
         /// The barrier.
         path: ZnodePath,
-        /// Who has not come.
+        /// The parties that have not come.
         missing: Missing,
-        /// Who waits there for other parties: their programs name others, or another number.
+        /// Parties that wait there for other parties: their programs declare others, or another number.
         others: Vec<String>,
     },
-    /// Parties that were inside have died, or left without saying so.
+    /// Parties inside have died, or their programs dropped the [`Round`](crate::Round).
     #[error("the round at {path} has failed: {} died inside", .died.join(", "))]
     PartyDied {
         /// The barrier.
@@ -101,8 +99,8 @@ pub enum BarrierError {
         /// Their names.
         died: Vec<String>,
     },
-    /// This party is not inside any more, as its session is over or somebody has deleted its node.
-    #[error("party {name} of {path} is not inside any more: {reason}")]
+    /// This party is not inside any more: its session has ended, or its node was deleted.
+    #[error("party {name} of {path} is no longer inside: {reason}")]
     Lost {
         /// The barrier.
         path: ZnodePath,
@@ -111,12 +109,12 @@ pub enum BarrierError {
         /// Why.
         reason: LossReason,
     },
-    /// A wait at the barrier, or an entry or a closing, has failed: no server can be reached, for example.
+    /// A wait, an entry or a closing has failed, for example because no server can be reached.
     #[error("the wait at {path} has ended: {source}")]
     Enter {
         /// The barrier.
         path: ZnodePath,
-        /// Why not.
+        /// The cause.
         source: AcquireError,
     },
     /// A write was refused. Nothing of it was applied.
@@ -127,8 +125,8 @@ pub enum BarrierError {
         /// What was refused.
         source: TransactionError,
     },
-    /// A write may have been applied: the session ended, no server could be reached for as long as it lasts,
-    /// or somebody deleted the outcome marker, before that was known.
+    /// A write may have been applied: the session ended, no server could be reached for a session timeout, or the
+    /// outcome marker was deleted, before the answer came.
     #[error(
         "it is unknown whether {path} was changed, as the session ended, no server could be reached, or the \
          write's outcome marker was deleted, before an answer came"
@@ -136,10 +134,10 @@ pub enum BarrierError {
     Unknown {
         /// The barrier.
         path: ZnodePath,
-        /// The end.
+        /// The error that ended the write.
         source: TransactionError,
     },
-    /// Servers seem to close the connection whenever a write comes that is as long. It was given up.
+    /// The connection is lost at each attempt to send a write of this size, so the write was given up.
     #[error(
         "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
          use fewer parties, or shorter names"
@@ -147,9 +145,9 @@ pub enum BarrierError {
     TooLong {
         /// The barrier.
         path: ZnodePath,
-        /// How long the data of the write was, in bytes.
+        /// The size of the write's data, in bytes.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
     /// A request failed.
@@ -157,7 +155,7 @@ pub enum BarrierError {
     Client {
         /// The barrier.
         path: ZnodePath,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
 }
@@ -165,7 +163,7 @@ pub enum BarrierError {
 impl_failure!(BarrierError {
     Self::Unknown { .. } => (true, Outcome::Unknown),
     Self::Lost { .. } => (false, Outcome::Unknown),
-    // A round may have opened with the party, or a barrier be closed.
+    // A round may have opened with the party, or a barrier may be closed.
     Self::Enter { source, .. } => (source.is_retryable(), Outcome::Unknown),
     Self::Client { source, .. } | Self::Refused { source: TransactionError::Request(source), .. } => {
         (source.is_retryable() || source.is_session_expired(), Outcome::NotApplied)
@@ -175,7 +173,7 @@ impl_failure!(BarrierError {
 });
 
 impl BarrierError {
-    /// The path, if a barrier can be there.
+    /// The path, if it is valid for a barrier.
     pub(super) fn check_path(client: &Client, path: &str) -> Result<ZnodePath, Self> {
         let path = ZnodePath::new(path)?;
         match client.is_own_base(&path) && !path.is_root() {
@@ -201,19 +199,19 @@ impl BarrierError {
         }
     }
 
-    /// Whether it passes by waiting, and nothing was done.
+    /// Whether waiting resolves the error, and nothing was done.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Enter { .. } | Self::Client { .. } | Self::Refused { .. })
             && self.is_retryable()
     }
 }
 
-/// Who has not come to a barrier.
+/// The parties that have not come to a barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Missing {
-    /// These, if the barrier's parties [are declared](crate::DoubleBarrierBuilder::names).
+    /// Their names, if the barrier's parties [are declared](crate::DoubleBarrierBuilder::names).
     Names(Vec<String>),
-    /// So many.
+    /// Their number.
     Count(usize),
     /// No server could be asked.
     Unknown,
@@ -222,15 +220,15 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Names(names) if names.is_empty() => f.write_str("nobody is missing"),
+            Self::Names(names) if names.is_empty() => f.write_str("no party is missing"),
             Self::Names(names) => write!(f, "{} missing", names.join(", ")),
             Self::Count(count) => write!(f, "{count} missing"),
-            Self::Unknown => f.write_str("no server could be asked who is missing"),
+            Self::Unknown => f.write_str("no server could be asked which parties are missing"),
         }
     }
 }
 
-/// Those who wait for other parties, in words.
+/// Displays the parties that wait for other parties.
 struct Others<'a>(&'a [String]);
 
 impl fmt::Display for Others<'_> {
@@ -241,7 +239,7 @@ impl fmt::Display for Others<'_> {
                 let others = others.join(", ");
                 write!(
                     f,
-                    ". {others} waited there with another list or number of parties; it must be the same in all programs"
+                    ". {others} waited there with another list or number of parties; all programs must use the same"
                 )
             }
         }

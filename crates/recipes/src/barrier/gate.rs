@@ -1,4 +1,4 @@
-//! [`Barrier`]: everybody waits while it is closed.
+//! [`Barrier`]: programs wait while it is closed.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,34 +14,34 @@ use crate::barrier::error::BarrierError;
 use crate::barrier::layout::Kind;
 use crate::barrier::requests::{again, make_parent, outlast};
 
-/// A barrier at which programs wait until somebody opens it. Cheap to clone.
+/// A barrier at which programs wait until it is opened. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - Whoever waits returns when the barrier is opened, also if it is closed again at once, or is opened while the
+/// - A wait ends when the barrier is opened, also if it is closed again at once, or is opened while the
 ///   connection is lost.
-/// - Nobody who waits on a barrier that stays closed returns.
-/// - Closing and opening have their effect once, whatever becomes of the replies.
+/// - A wait at a barrier that stays closed does not end.
+/// - Closing and opening have their effect once, even when replies are lost.
 ///
 /// # Not guaranteed
 ///
-/// - Who closes the barrier while others begin to wait stops some of them, and not others.
-/// - A wait that is over tells that the barrier was open, not that it is.
+/// - If the barrier is closed while other programs begin to wait, some of them are stopped and others are not.
+/// - A wait that ends proves that the barrier was open, not that it still is.
 ///
 /// # Session loss
 ///
-/// Whoever waits goes on with the next session. A barrier that is closed by a [guard](Barrier::close_while_held) opens.
+/// A wait continues with the next session. A barrier that is closed by a [guard](Barrier::close_while_held) opens.
 ///
 /// # Znodes
 ///
-/// `<path>`: the barrier is closed while there is a node. It is persistent, or ephemeral if a guard holds it. What is
-/// missing above it is made as container nodes. Curator's `DistributedBarrier` and kazoo's `Barrier` on the same path
-/// take part.
+/// `<path>`: the barrier is closed while this node exists. The node is persistent, or ephemeral if a guard holds
+/// it. Missing parents are created as container nodes. Curator's `DistributedBarrier` and kazoo's `Barrier`
+/// interoperate on the same path.
 ///
 /// # Cost
 ///
 /// - Closing and opening cost 1 round trip (1 write).
-/// - Waiting costs 1 round trip, and 1 event if the barrier is closed: the event is the answer.
+/// - Waiting costs 1 round trip, and 1 event if the barrier is closed. The event needs no further request.
 ///
 /// # Examples
 ///
@@ -72,13 +72,13 @@ pub struct Barrier {
 lockkeeper_client::shown_by_path!(Barrier);
 
 impl Barrier {
-    /// The barrier at a path such as `/barriers/migration`. No I/O.
+    /// A barrier at a path such as `/barriers/migration`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a barrier.
+    /// If the path is not valid for a barrier.
     pub fn new(client: &Client, path: &str) -> Result<Self, BarrierError> {
         let path = BarrierError::check_path(client, path)?;
-        // What a guard holds is a lock of this path.
+        // A guard holds the barrier's path as a lock.
         ExclusiveNode::new(client, path.as_str())?;
         Ok(Self { client: client.clone(), path })
     }
@@ -88,17 +88,19 @@ impl Barrier {
         &self.path
     }
 
-    /// Closes it, until somebody [opens](Barrier::open) it. It may be closed already; that costs one round trip more. Costs
-    /// one round trip (1 write).
+    /// Closes the barrier until it is [opened](Barrier::open). Closing a closed barrier is not an error; it costs
+    /// one round trip more. Costs one round trip (1 write).
     ///
     /// # Errors
-    /// [`BarrierError::ClosedByGuard`] if it is, but only as long as a guard is held; [`BarrierError::Foreign`]. If a request is refused, or no server can be reached for a session timeout: then it may be closed.
+    /// [`BarrierError::ClosedByGuard`] if a guard keeps the barrier closed, as it opens when that guard ends;
+    /// [`BarrierError::Foreign`]. If a request is refused, or no server can be reached for a session timeout: then
+    /// it may be closed.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it may be closed.
+    /// When dropped, the barrier may be closed.
     pub async fn close(&self) -> Result<(), BarrierError> {
         loop {
             let created = self.client.create(&self.path, "", CreateMode::Persistent).await;
@@ -106,7 +108,7 @@ impl Barrier {
                 Ok(_) => return Ok(()),
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {
                     match present(self.client.data(&self.path).await) {
-                        // It was opened in between.
+                        // The barrier was opened in between.
                         Ok(None) => {}
                         Ok(Some((data, stat))) => {
                             ensure_barrier(&self.path, &data)?;
@@ -126,21 +128,21 @@ impl Barrier {
         }
     }
 
-    /// Closes it for as long as the guard is held: it opens when the guard is released or dropped, and when its
-    /// session ends. The guard tells if that has happened, or somebody has opened the barrier. Costs one round trip
-    /// (1 write).
+    /// Closes the barrier while the guard is held: it opens when the guard is released or dropped, and when the
+    /// guard's session ends. The guard reports if that has happened, or if the barrier was opened by other means.
+    /// Costs one round trip (1 write).
     ///
     /// # Errors
-    /// [`BarrierError::AlreadyClosed`] if it is closed; as [`ExclusiveNode::try_acquire`].
+    /// [`BarrierError::AlreadyClosed`] if the barrier is closed; as [`ExclusiveNode::try_acquire`].
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it is opened again in the background if it was closed.
+    /// When dropped, a barrier that was closed is opened again in the background.
     pub async fn close_while_held(&self) -> Result<ExclusiveGuard, BarrierError> {
         let enter = |source| BarrierError::enter(&self.path, source);
-        // Each has an owner of its own, as the same one could close it again.
+        // Each guard has its own owner id, because the same owner could close it again.
         let owner = Owner::new(self.client.unique_id().to_string());
         let node =
             ExclusiveNode::builder(&self.client, self.path.as_str()).owner(&owner).build()?;
@@ -148,16 +150,18 @@ impl Barrier {
         closed.ok_or_else(|| BarrierError::AlreadyClosed { path: self.path.clone() })
     }
 
-    /// Opens it, whoever has closed it. It may be open already. Costs one round trip (1 write).
+    /// Opens the barrier, no matter which program closed it. Opening an open barrier is not an error. Costs one
+    /// round trip (1 write).
     ///
     /// # Errors
-    /// If a request is refused, or no server can be reached for a session timeout: then it may be open.
+    /// If a request is refused, or no server can be reached for a session timeout; in that case the barrier may
+    /// be open.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it may be open.
+    /// When dropped, the barrier may be open.
     pub async fn open(&self) -> Result<(), BarrierError> {
         loop {
             match present(self.client.delete(&self.path, None).await) {
@@ -167,14 +171,14 @@ impl Barrier {
         }
     }
 
-    /// Whether it is closed. Costs one round trip (1 read). A server of an ensemble may be behind others by what was
-    /// written a moment ago.
+    /// Whether the barrier is closed. Costs one round trip (1 read). A server of an ensemble may lag behind the
+    /// latest writes.
     ///
     /// # Errors
     /// If a request is refused, or no server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// Is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -187,19 +191,19 @@ impl Barrier {
         }
     }
 
-    /// Who keeps it closed, and since when; `None` if it is open. Costs one round trip (1 read). A server of an ensemble
-    /// may be behind others by what was written a moment ago.
+    /// Which program keeps the barrier closed, and since when; `None` if it is open. Costs one round trip (1
+    /// read). A server of an ensemble may lag behind the latest writes.
     ///
     /// # Errors
-    /// [`BarrierError::Foreign`] if there is a latch or a double barrier. If a request is refused, or no server can be
-    /// reached for a session timeout.
+    /// [`BarrierError::Foreign`] if the path has a latch or a double barrier. If a request is refused, or no
+    /// server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// Is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn look(&self) -> Result<Option<ClosedBarrier>, BarrierError> {
+    pub async fn inspect(&self) -> Result<Option<ClosedBarrier>, BarrierError> {
         loop {
             match present(self.client.data(&self.path).await) {
                 Ok(None) => return Ok(None),
@@ -216,13 +220,14 @@ impl Barrier {
         }
     }
 
-    /// Returns when it is open: at once if it is. Costs one round trip (1 read), and one event if it is closed.
+    /// Returns when the barrier is open: at once if it is. Costs one round trip (1 read), and one event if it is
+    /// closed.
     ///
     /// # Errors
     /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe. No watch is left behind.
@@ -231,14 +236,14 @@ impl Barrier {
         wait.gone(ensure_barrier).await.map(drop)
     }
 
-    /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
-    /// Costs what that does.
+    /// Like [`Barrier::wait`], with a time limit. Returns whether the barrier is open. An outage of the servers
+    /// does not end the call. Costs the same.
     ///
     /// # Errors
     /// If a request is refused, or the client is closed.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe. No watch is left behind.
@@ -248,19 +253,20 @@ impl Barrier {
     }
 }
 
-/// A [`Barrier`] that is closed, by a look at it.
+/// The state of a closed [`Barrier`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClosedBarrier {
-    /// Since when, in milliseconds since 1970 by the clock of the servers.
+    /// When it was closed, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,
-    /// The session at whose end it opens; [`SessionId::NONE`] if it is closed until it is [opened](Barrier::open).
+    /// The session at whose end it opens; [`SessionId::NONE`] if it stays closed until it is [opened](Barrier::open).
     pub session: SessionId,
-    /// The program whose [guard](Barrier::close_while_held) keeps it closed, if it is one of ours.
+    /// The program whose [guard](Barrier::close_while_held) keeps it closed, if that guard is Lockkeeper's.
     pub holder: Option<OwnerInfo>,
 }
 
-/// Bounds the whole time of a wait, which may go on over outages, and begins anew after one. Says whether it came to its end.
+/// Limits the total time of a wait, which continues over outages and starts again after one. Returns whether the
+/// wait has ended in time.
 pub(super) async fn within<F>(
     client: &Client,
     timeout: Duration,
@@ -294,15 +300,15 @@ impl<'a> GoneWait<'a> {
         Self { client, path, first: OnceLock::new() }
     }
 
-    /// Returns when the node is missing, or was since the first call, with whether it was there at all. Looks at its data
-    /// first.
+    /// Returns when the node is missing, or was missing at some time since the first call, and whether it existed
+    /// at all. Reads its data first.
     pub(super) async fn gone(
         &self,
         check: fn(&ZnodePath, &[u8]) -> Result<(), BarrierError>,
     ) -> Result<bool, BarrierError> {
         let Self { client, path, first } = self;
         loop {
-            // A server that is behind may show an older node at first.
+            // A server that lags may show an older node first.
             let (synced, seen) = tokio::join!(biased; client.sync(path), client.data_watched(path));
             let ((data, stat), mut watcher) = match synced.and_then(|()| present(seen)) {
                 Ok(None) => return Ok(first.get().is_some()),
@@ -314,7 +320,7 @@ impl<'a> GoneWait<'a> {
             };
 
             check(path, &data)?;
-            // Another node: there was none for a while.
+            // Another node: the first one was deleted in between.
             if *first.get_or_init(|| stat.czxid) != stat.czxid {
                 return Ok(true);
             }
@@ -334,7 +340,7 @@ impl<'a> GoneWait<'a> {
     }
 }
 
-/// That a node is no latch, nor a double barrier. Curator and kazoo may write anything.
+/// Fails if a node is a latch or a double barrier. Curator and kazoo may write any data.
 fn ensure_barrier(path: &ZnodePath, data: &[u8]) -> Result<(), BarrierError> {
     match Kind::of(data) {
         None => Ok(()),

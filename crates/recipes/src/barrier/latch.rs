@@ -1,4 +1,4 @@
-//! [`CountDownLatch`]: it opens when it was counted down to zero.
+//! [`CountDownLatch`]: it opens when its count reaches zero.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,36 +14,37 @@ use crate::barrier::layout::Kind;
 use crate::barrier::requests::{again, make};
 use crate::exact::{DEFAULT_MARKERS, WriteError, Writers};
 
-/// A latch that opens when it was counted down to zero, and stays open until it is [reset](CountDownLatch::reset).
+/// A latch that opens when its count reaches zero, and stays open until it is [reset](CountDownLatch::reset).
 /// Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - Each [count down](CountDownLatch::count_down) that was confirmed counts once, also when its reply is lost.
-/// - Whoever waits returns when the count is zero, also if it is reset at once, and not before. The last count down opens it in the same transaction.
+/// - Each confirmed [count down](CountDownLatch::count_down) counts once, even when its reply is lost.
+/// - A wait ends when the count reaches zero, also if the latch is reset at once, and not before. The last count
+///   down opens the latch in the same transaction.
 ///
 /// # Not guaranteed
 ///
-/// - A program that counts down, and is killed before it has noted that, counts again when it is started again. If each
-///   of some programs is to count once, a [`DoubleBarrier`](crate::DoubleBarrier) knows them by name.
-/// - Counts are not exact if somebody deletes the nodes, or servers are set back.
+/// - A program that counts down and is killed before it has recorded that counts again when it is restarted. To
+///   count each program once, use a [`DoubleBarrier`](crate::DoubleBarrier), which knows them by name.
+/// - Counts are not exact if nodes are deleted, or servers are set back.
 ///
 /// # Session loss
 ///
-/// Whoever waits goes on with the next session. A count down on its way is [`BarrierError::Unknown`] if the session ends
-/// before it is answered.
+/// A wait continues with the next session. A count down in flight is [`BarrierError::Unknown`] if the session
+/// ends before it is answered.
 ///
 /// # Znodes
 ///
-/// `<path>` is persistent and has the layout's number; `<path>/count` is how much is left, of how much, as `4/6`; and
-/// `<path>/closed` is there while that is not zero. What is missing above is made as container nodes.
+/// `<path>` is persistent and has the version of the layout. `<path>/count` has what is left and the full count,
+/// as `4/6`. `<path>/closed` exists while the count is not zero. Missing parents are created as container nodes.
 /// `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral.
 ///
 /// # Cost
 ///
-/// - Counting down costs 2 round trips (1 read, 1 write), and 2 more for each time that another program was quicker.
+/// - Counting down costs 2 round trips (1 read, 1 write), and 2 more for each time that another program wrote first.
 /// - Waiting costs 1 round trip and 1 event, and another round trip if the latch is open.
-/// - The first use by anybody makes the nodes: 1 write more.
+/// - The first use of a latch creates its nodes: 1 write more.
 ///
 /// # Examples
 ///
@@ -75,11 +76,11 @@ pub struct CountDownLatch {
 lockkeeper_client::shown_by_path!(CountDownLatch);
 
 impl CountDownLatch {
-    /// The latch at a path such as `/latches/loaded`. Whoever uses it first makes it, with this count. All programs have to say
-    /// the same one; any other is [`BarrierError::OtherCount`] when it is used. No I/O.
+    /// A latch at a path such as `/latches/loaded`. Its first user creates it with this count. All programs must
+    /// use the same count; any other is [`BarrierError::OtherCount`] on use. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a latch.
+    /// If the path is not valid for a latch.
     pub fn new(client: &Client, path: &str, count: u64) -> Result<Self, BarrierError> {
         let path = BarrierError::check_path(client, path)?;
         let child = |name| path.child(name).expect("a plain name");
@@ -94,14 +95,15 @@ impl CountDownLatch {
         &self.path
     }
 
-    /// Counts down by one. Says how much is left; at zero it stays so. Costs two round trips (1 read, 1 write).
+    /// Counts down by one, and returns what is left. A count of zero stays zero. Costs two round trips (1 read, 1
+    /// write).
     ///
     /// # Errors
-    /// [`BarrierError::Unknown`] if the session ended before the outcome was known. Else it was not counted: a request
-    /// was refused, or no server could be reached for a session timeout.
+    /// [`BarrierError::Unknown`] if the session ended before the outcome was known. With any other error, nothing
+    /// was counted: a request was refused, or no server could be reached for a session timeout.
     ///
     /// # Session loss
-    /// Fails with [`BarrierError::Unknown`] if it was sent; else it goes on with the next session.
+    /// Fails with [`BarrierError::Unknown`] if the write was sent; otherwise continues with the next session.
     ///
     /// # Cancel safety
     /// When dropped, it is counted once or not at all.
@@ -109,13 +111,13 @@ impl CountDownLatch {
         self.change(|left| left.checked_sub(1)).await
     }
 
-    /// How much is left. Costs one round trip (1 read).
+    /// The count that is left. Costs one round trip (1 read).
     ///
     /// # Errors
     /// If a request is refused, or no server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// Is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -123,14 +125,14 @@ impl CountDownLatch {
         Ok(self.read().await?.0)
     }
 
-    /// Returns when it was counted down to zero. Costs one round trip (1 read) and one event, and another round trip if
-    /// it is open.
+    /// Returns when the count has reached zero. Costs one round trip (1 read) and one event, and another round
+    /// trip if the latch is open.
     ///
     /// # Errors
     /// If a request is refused, no server can be reached for a session timeout, or the client is closed.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe. No watch is left behind.
@@ -138,14 +140,14 @@ impl CountDownLatch {
         self.opened(&GoneWait::new(&self.client, &self.closed)).await
     }
 
-    /// The same for as long as this. Says whether it is open. An outage of the servers does not end it.
-    /// Costs what that does.
+    /// Like [`CountDownLatch::wait`], with a time limit. Returns whether the latch is open. An outage of the
+    /// servers does not end the call. Costs the same.
     ///
     /// # Errors
     /// If a request is refused, or the client is closed.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
     /// Safe. No watch is left behind.
@@ -154,7 +156,7 @@ impl CountDownLatch {
         within(&self.client, timeout, || self.opened(&wait)).await
     }
 
-    /// Closes it again, with the whole count, whatever was left. Costs two round trips (1 read, 1 write).
+    /// Closes the latch again with its full count, whatever was left. Costs two round trips (1 read, 1 write).
     ///
     /// # Errors
     /// As [`CountDownLatch::count_down`].
@@ -163,13 +165,13 @@ impl CountDownLatch {
     /// As [`CountDownLatch::count_down`].
     ///
     /// # Cancel safety
-    /// When dropped, it may be reset.
+    /// When dropped, the latch may be reset.
     pub async fn reset(&self) -> Result<(), BarrierError> {
         self.change(|_| Some(self.from)).await.map(drop)
     }
 
-    /// Writes how much is left, by how much was; closes or opens it in the same transaction. Says how much is left then; `None`
-    /// leaves it as it is.
+    /// Writes a new count, computed from the current one, and closes or opens the latch in the same transaction.
+    /// Returns the new count; `None` leaves the latch unchanged.
     async fn change(&self, to: impl Fn(u64) -> Option<u64>) -> Result<u64, BarrierError> {
         let mut writer = self.writers.take();
         loop {
@@ -194,11 +196,11 @@ impl CountDownLatch {
         }
     }
 
-    /// Returns when it is open, or was since the first call with this wait.
+    /// Returns when the latch is open, or was open at some time since the first call with this wait.
     async fn opened(&self, wait: &GoneWait<'_>) -> Result<(), BarrierError> {
-        // It was closed, and is so no more.
+        // It was closed and no longer is.
         while !wait.gone(|_, _| Ok(())).await? {
-            // It is open, or there is none yet.
+            // It is open, or does not exist yet.
             match self.found().await? {
                 Some((0, _)) => return Ok(()),
                 Some(_) => {}
@@ -208,7 +210,7 @@ impl CountDownLatch {
         Ok(())
     }
 
-    /// What is left, and the version of its node. Makes the latch if there is none.
+    /// The count that is left, and the version of its node. Creates the latch if it is missing.
     async fn read(&self) -> Result<(u64, i32), BarrierError> {
         loop {
             match self.found().await? {
@@ -218,7 +220,7 @@ impl CountDownLatch {
         }
     }
 
-    /// What is left; `None` if there is no latch.
+    /// The count that is left; `None` if the latch does not exist.
     async fn found(&self) -> Result<Option<(u64, Stat)>, BarrierError> {
         loop {
             match present(self.client.data(&self.count).await) {
@@ -229,7 +231,7 @@ impl CountDownLatch {
         }
     }
 
-    /// What is left, by the data of the node.
+    /// Parses the count from the node's data.
     fn number(&self, data: &Bytes) -> Result<u64, BarrierError> {
         let text = std::str::from_utf8(data).ok().and_then(|text| text.split_once('/'));
         let numbers = text.and_then(|(left, of)| Some((left.parse().ok()?, of.parse().ok()?)));
@@ -250,14 +252,14 @@ impl CountDownLatch {
         format!("{left}/{}", self.from)
     }
 
-    /// Makes it. There may be one by now.
+    /// Creates the latch. Another program may have created it first.
     async fn make(&self) -> Result<(), BarrierError> {
         let is_closed = (self.from > 0).then(|| (&self.closed, String::new()));
         let below = [(&self.count, self.data(self.from))].into_iter().chain(is_closed);
         make(&self.client, &self.path, Kind::Latch, below).await
     }
 
-    /// Returns when a write that was not applied may be made again.
+    /// Returns when a write that was not applied may be repeated.
     async fn again_to_write(&self, error: WriteError) -> Result<(), BarrierError> {
         match error {
             WriteError::NotApplied(TransactionError::Request(error)) => {

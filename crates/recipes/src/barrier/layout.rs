@@ -1,4 +1,4 @@
-//! How parties and rounds are named and written, and who comes into a round: pure.
+//! Names and data of parties and rounds, and which parties enter a round. No I/O.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,15 +9,15 @@ use uuid::Uuid;
 
 use crate::barrier::error::{BarrierError, Missing};
 
-/// The number of the layout.
+/// The version of the layout.
 const FORMAT: u32 = 1;
 
-/// The digits that servers append to the name of a sequential node, and those of a round.
+/// The number of digits that servers append to the name of a sequential node, and of a round's number.
 const DIGITS: usize = 10;
 
-/// How many digits tell what a party waits for, and how many of an identifier tell one entry of it from the others.
-const TAG: usize = 8;
-const ID: usize = 16;
+/// The number of digits that identify a set of parties, and of digits that identify one entry of a party.
+const TAG_DIGITS: usize = 8;
+const ID_DIGITS: usize = 16;
 
 /// The nodes of a double barrier.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl BarrierNodes {
         self.rounds.child(&round_name(number)).expect("digits")
     }
 
-    /// That of the marks of those who have left it.
+    /// The directory of the marks of parties that have left the round.
     pub(super) fn left(&self, number: u32) -> ZnodePath {
         self.left.child(&round_name(number)).expect("digits")
     }
@@ -49,7 +49,7 @@ impl BarrierNodes {
         self.round(number).child(&node.node).expect("it was a name before")
     }
 
-    /// The mark that a party has left.
+    /// The mark of a party that has left.
     pub(super) fn left_mark(&self, number: u32, node: &PartyName) -> ZnodePath {
         self.left(number).child(&node.node).expect("it was a name before")
     }
@@ -59,51 +59,51 @@ fn round_name(number: u32) -> String {
     format!("{number:0DIGITS$}")
 }
 
-/// The number of the newest of these rounds: the one that parties enter.
+/// The number of the newest of these rounds, which parties enter.
 pub(super) fn newest_round(names: &[String]) -> Option<u32> {
     rounds_before(names, u32::MAX).max()
 }
 
-/// The numbers of these rounds that are below this one.
+/// The numbers of those of these rounds that are below `end`.
 pub(super) fn rounds_before(names: &[String], end: u32) -> impl Iterator<Item = u32> {
     let numbers = names.iter().filter(|name| name.len() == DIGITS);
     numbers.filter_map(|name| name.parse().ok()).filter(move |number| *number < end)
 }
 
-/// The name of a party's node: `<name>.<8 hexadecimal digits, of the parties><16 of an identifier><number>`.
+/// The name of a party's node: `<name>.<8 hexadecimal digits for the parties><16 of an identifier><number>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct PartyName {
     node: String,
-    /// How much of it is the party's own name.
+    /// The length of the party's own name in it.
     len: usize,
     number: u32,
 }
 
 impl PartyName {
-    /// The name of a node in a round's directory; `None` if it is no party.
+    /// Parses the name of a node in a round's directory; `None` if it is not a party.
     pub(super) fn read(node: &str) -> Option<Self> {
         let (name, rest) = node.rsplit_once('.')?;
-        if name.is_empty() || rest.len() != TAG + ID + DIGITS || !rest.is_ascii() {
+        if name.is_empty() || rest.len() != TAG_DIGITS + ID_DIGITS + DIGITS || !rest.is_ascii() {
             return None;
         }
-        let (id, number) = rest.split_at(TAG + ID);
+        let (id, number) = rest.split_at(TAG_DIGITS + ID_DIGITS);
         let is_id = id.bytes().all(|it| it.is_ascii_hexdigit());
         let number = number.parse().ok().filter(|_| is_id)?;
         Some(Self { node: node.to_owned(), len: name.len(), number })
     }
 
-    /// What the party is called.
+    /// The party's own name.
     pub(super) fn name(&self) -> &str {
         &self.node[..self.len]
     }
 
-    /// What tells for which parties it waits.
+    /// Identifies the set of parties for which it waits.
     fn tag(&self) -> &str {
-        &self.node[self.len + 1..][..TAG]
+        &self.node[self.len + 1..][..TAG_DIGITS]
     }
 
-    /// Its number among those that came into the same round.
+    /// Its number in the order of arrival in the round.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -112,7 +112,7 @@ impl PartyName {
         &self.node
     }
 
-    /// Whether its node is one that was created with this prefix.
+    /// Whether its node was created with this prefix.
     pub(super) fn has_prefix(&self, prefix: &str) -> bool {
         self.node.starts_with(prefix)
     }
@@ -122,7 +122,7 @@ impl TryFrom<String> for PartyName {
     type Error = String;
 
     fn try_from(node: String) -> Result<Self, String> {
-        Self::read(&node).ok_or_else(|| format!("{node:?} is no party"))
+        Self::read(&node).ok_or_else(|| format!("{node:?} is not a party"))
     }
 }
 
@@ -132,7 +132,7 @@ impl From<PartyName> for String {
     }
 }
 
-/// What the name of a party's node begins with, of one entry of it.
+/// The prefix of the name of a party's node, for one entry of the party.
 pub(super) fn prefix(name: &str, parties: &Parties, id: Uuid) -> Result<String, BarrierError> {
     let bad =
         |reason: &str| BarrierError::Name { name: name.to_owned(), reason: reason.to_owned() };
@@ -144,28 +144,28 @@ pub(super) fn prefix(name: &str, parties: &Parties, id: Uuid) -> Result<String, 
     }
     let id = id.simple().to_string();
     ZnodePath::new(&format!("/{name}.")).map_err(|error| bad(&error.to_string()))?;
-    Ok(format!("{name}.{}{}", parties.tag(), &id[..ID]))
+    Ok(format!("{name}.{}{}", parties.tag(), &id[..ID_DIGITS]))
 }
 
-/// What is written in a round's node. Nothing is, before it has opened.
+/// The data of a round's node. It is empty before the round has opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RoundData {
-    /// Who is in it, in the order in which they came.
+    /// The parties in the round, in the order in which they came.
     pub(super) parties: Vec<PartyName>,
-    /// Who has died inside.
+    /// The parties that have died inside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) died: Vec<PartyName>,
-    /// Whether all others have left. Without a death, the node goes in place of this.
+    /// Whether all others have left. If no party has died, the node is deleted instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_over: bool,
 }
 
-/// What a round's node says.
+/// The state of a round, from the data of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RoundState {
-    /// Parties come.
+    /// Parties enter.
     Waits,
-    /// It has opened.
+    /// The round has opened.
     Opened(RoundData),
 }
 
@@ -175,7 +175,7 @@ impl RoundState {
             return Ok(Self::Waits);
         }
         let opened = serde_json::from_slice(data);
-        opened.map(Self::Opened).map_err(|error| format!("no round ({error})"))
+        opened.map(Self::Opened).map_err(|error| format!("not a round ({error})"))
     }
 }
 
@@ -192,7 +192,7 @@ impl RoundData {
         self.parties.iter().any(|party| party.has_prefix(prefix))
     }
 
-    /// The party after this one, among those that may be inside, in a ring.
+    /// The next party in the ring of those that may be inside.
     pub(super) fn next_inside<'a>(
         &'a self,
         own: &PartyName,
@@ -203,8 +203,8 @@ impl RoundData {
         after[1..].iter().chain(before).find(|party| is_inside(party))
     }
 
-    /// The same round, if there is news of it: who has died, and whether it is over. `present`, `left`: the nodes of
-    /// parties, and the marks of those who have left.
+    /// The updated round if its state has changed: which parties have died, and whether the round is over.
+    /// `present`, `left`: the nodes of parties, and the marks of parties that have left.
     pub(super) fn judged(&self, present: &[String], left: &[String]) -> Option<Self> {
         let [present, left]: [HashSet<&str>; 2] =
             [present, left].map(|names| names.iter().map(String::as_str).collect());
@@ -216,32 +216,32 @@ impl RoundData {
         (judged != *self).then_some(judged)
     }
 
-    /// The names of those who have died, but for this one.
+    /// The names of the dead parties, except this one.
     pub(super) fn names_of_died(&self, own: &PartyName) -> Vec<String> {
         let others = self.died.iter().filter(|party| *party != own);
         others.map(|party| party.name().to_owned()).collect()
     }
 }
 
-/// Whom a round needs.
+/// The parties that a round needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parties {
-    /// So many, whoever they are.
+    /// This number of any parties.
     Count(usize),
-    /// These.
+    /// Exactly these parties.
     Names(Vec<String>),
 }
 
 impl Parties {
-    /// In one order, so that all programs say the same.
+    /// Sorted, so that all programs have the same list.
     pub(super) fn named(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         Self::Names(names)
     }
 
-    /// Who comes into the next round, of these nodes, in the order in which they came; or who is missing. Of one name,
-    /// the oldest counts.
+    /// The parties that enter the next round, from these nodes in the order of arrival; or those that are
+    /// missing. Of equal names, the oldest counts.
     pub(super) fn standing(&self, nodes: &[String]) -> Result<Vec<PartyName>, Missing> {
         let mut waiting: Vec<_> = nodes.iter().filter_map(|node| PartyName::read(node)).collect();
         let own = self.tag();
@@ -269,27 +269,27 @@ impl Parties {
         }
     }
 
-    pub(super) fn are_none(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Count(count) => *count == 0,
             Self::Names(names) => names.is_empty(),
         }
     }
 
-    /// The same for all programs that name the same parties. Only they come into one round.
+    /// Identifies the parties. Only programs with the same parties enter the same round.
     fn tag(&self) -> String {
         let text = match self {
             Self::Count(count) => count.to_string(),
-            // No name has a slash.
+            // Names have no slashes.
             Self::Names(names) => names.iter().fold(String::new(), |text, name| text + name + "/"),
         };
         format!("{:08x}", crc32c::crc32c(text.as_bytes()))
     }
 
-    /// Who is missing beside this party, of those whose nodes these are.
+    /// The parties that are missing, other than this one, given the nodes in the round.
     pub(super) fn missing(&self, nodes: &[String], own: &str) -> Missing {
         match self.standing(nodes) {
-            Ok(_) => self.nobody(),
+            Ok(_) => self.none_missing(),
             Err(Missing::Count(count)) => {
                 let tag = self.tag();
                 let waits = |party: PartyName| party.name() == own && party.tag() == tag;
@@ -303,7 +303,7 @@ impl Parties {
         }
     }
 
-    /// Who waits there for other parties than these.
+    /// The parties in the round that wait for other parties than these.
     pub(super) fn others(&self, nodes: &[String]) -> Vec<String> {
         let own = self.tag();
         let parties = nodes.iter().filter_map(|node| PartyName::read(node));
@@ -312,8 +312,8 @@ impl Parties {
         others.into_iter().map(|party| party.name().to_owned()).collect()
     }
 
-    /// That all have come.
-    pub(super) fn nobody(&self) -> Missing {
+    /// No party is missing.
+    pub(super) fn none_missing(&self) -> Missing {
         match self {
             Self::Count(_) => Missing::Count(0),
             Self::Names(_) => Missing::Names(Vec::new()),
@@ -321,20 +321,20 @@ impl Parties {
     }
 }
 
-/// The largest number of parties that is read from their nodes.
-const MOST_WANTED: usize = 10_000;
+/// The largest number of parties that is recognised from a node's name.
+const MAX_WANTED: usize = 10_000;
 
-/// How many parties each of these needs for a round; `None` if they are declared by name.
+/// The number of parties that each of these needs for a round; `None` if they are declared by name.
 pub(super) fn wanted(parties: &[PartyName]) -> Vec<Option<usize>> {
     let mut known: BTreeMap<&str, Option<usize>> = BTreeMap::new();
-    let count = |tag: &str| (1..=MOST_WANTED).find(|it| Parties::Count(*it).tag() == tag);
+    let count = |tag: &str| (1..=MAX_WANTED).find(|it| Parties::Count(*it).tag() == tag);
     parties
         .iter()
         .map(|party| *known.entry(party.tag()).or_insert_with(|| count(party.tag())))
         .collect()
 }
 
-/// What a node of ours says that it is.
+/// The kind of a Lockkeeper node, stored in its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Rounds,
@@ -360,7 +360,7 @@ impl Kind {
         Bytes::from(format!("{{\"{}\":{FORMAT}}}", self.key()))
     }
 
-    /// What a node of ours is, by its data; `None` if it is something else.
+    /// Parses the kind from a node's data; `None` for any other data.
     pub(super) fn of(data: &[u8]) -> Option<Self> {
         let mark: BTreeMap<String, serde::de::IgnoredAny> = serde_json::from_slice(data).ok()?;
         [Self::Rounds, Self::Latch].into_iter().find(|kind| mark.contains_key(kind.key()))
@@ -375,10 +375,10 @@ impl Kind {
         let found = match read {
             Ok(mark) => match mark.get(self.key()) {
                 Some(&FORMAT) => return Ok(()),
-                Some(format) => format!("the layout {format}, and not {FORMAT},"),
+                Some(format) => format!("layout {format} instead of {FORMAT}"),
                 None => match Self::of(data) {
                     Some(kind) => format!("a {}", kind.shown()),
-                    None => "something else".to_owned(),
+                    None => "other data".to_owned(),
                 },
             },
             Err(_) if data.is_empty() => "no data".to_owned(),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_declared_come_into_a_round() {
+    fn declared_parties_enter_a_round() {
         let names = Parties::Names(["a", "b"].map(str::to_owned).to_vec());
         let missing = Missing::Names(vec!["b".to_owned()]);
         let of = |name, number| node_of(&names, name, number);
@@ -452,16 +452,16 @@ mod tests {
 
     #[test]
     fn a_node_says_how_many_parties_it_waits_for() {
-        let tags: HashSet<_> = (1..=MOST_WANTED).map(|it| Parties::Count(it).tag()).collect();
-        assert_eq!(tags.len(), MOST_WANTED, "two numbers look the same");
+        let tags: HashSet<_> = (1..=MAX_WANTED).map(|it| Parties::Count(it).tag()).collect();
+        assert_eq!(tags.len(), MAX_WANTED, "two numbers look the same");
         let of = |parties: &Parties| PartyName::read(&node_of(parties, "a", 0)).unwrap();
-        let (most, names) = (Parties::Count(MOST_WANTED), Parties::named(["3"]));
+        let (most, names) = (Parties::Count(MAX_WANTED), Parties::named(["3"]));
         let nodes = [Parties::Count(1), most, names].map(|parties| of(&parties));
-        assert_eq!(wanted(&nodes), [Some(1), Some(MOST_WANTED), None]);
+        assert_eq!(wanted(&nodes), [Some(1), Some(MAX_WANTED), None]);
     }
 
     #[test]
-    fn who_waits_for_other_parties_is_not_counted() {
+    fn parties_that_wait_for_others_are_not_counted() {
         let (two, three) = (Parties::Count(2), Parties::Count(3));
         let nodes = [node_of(&two, "a", 0), node("b", 1)];
         assert_eq!(two.standing(&nodes), Err(Missing::Count(1)));
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_without_a_mark_has_died() {
+    fn a_party_gone_without_a_mark_has_died() {
         let parties = vec![party("a", 0), party("b", 1), party("c", 2)];
         let round = RoundData::opening(parties.clone());
         let names = |of: &[usize]| of.iter().map(|it| parties[*it].as_str().to_owned()).collect();

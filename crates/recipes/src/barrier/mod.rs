@@ -1,15 +1,15 @@
 //! Barriers and latches: programs that wait for each other.
 //!
 //! ```text
-//!   gate         Barrier: closed, and everybody waits until it is open
-//!   latch        CountDownLatch: open when it was counted down to zero
-//!   double       DoubleBarrier: parties that enter together, and leave together
-//!   enter        how a party comes into a round
-//!   round        Round: a party that is inside; what becomes of the others
-//!   core         what the clones of a double barrier share
+//!   gate         Barrier: programs wait while it is closed
+//!   latch        CountDownLatch: opens when its count reaches zero
+//!   double       DoubleBarrier: parties enter and leave rounds together
+//!   enter        how a party enters a round
+//!   round        Round: a party that is inside; it watches the others
+//!   core         state shared by the clones of a double barrier
 //!   entry        the node of a party, from before its creation to its deletion
-//!   requests     how they make their nodes, and make a request again
-//!   layout       how parties and rounds are named and written, and who comes into a round (pure)
+//!   requests     creating nodes, and retrying
+//!   layout       names and data of parties and rounds, and which parties enter a round (pure)
 //!   error        why a barrier cannot be used, or has failed
 //! ```
 

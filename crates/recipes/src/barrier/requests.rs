@@ -1,4 +1,4 @@
-//! What all barriers and latches do alike: make their nodes, and make a request again.
+//! Requests that all barriers and latches make: creating their nodes, and retrying.
 
 use lockkeeper_client::retry::{pause, reachable, retry_anywhere};
 use lockkeeper_client::{
@@ -8,12 +8,12 @@ use lockkeeper_client::{
 use crate::barrier::error::BarrierError;
 use crate::barrier::layout::Kind;
 
-/// Returns when a request about this barrier that failed may be made again, in the next session if need be.
+/// Returns when a failed request about this barrier may be repeated, with the next session if the last one has ended.
 pub(super) async fn again(path: &ZnodePath, error: Error) -> Result<(), BarrierError> {
     retry_anywhere(error).await.map_err(|error| BarrierError::read(path, error))
 }
 
-/// Returns when a call with a limit is worth another try, however long no server can be reached.
+/// Returns when a call with a time limit is worth another try, however long an outage lasts.
 pub(super) async fn outlast(client: &Client, error: BarrierError) -> Result<(), BarrierError> {
     if !error.passes() || client.is_closed() {
         return Err(error);
@@ -23,7 +23,7 @@ pub(super) async fn outlast(client: &Client, error: BarrierError) -> Result<(), 
     Ok(())
 }
 
-/// Makes what is missing above a barrier. Returns when the barrier is worth another try.
+/// Creates the missing parents of a barrier. Returns when the barrier is worth another try.
 pub(super) async fn make_parent(client: &Client, path: &ZnodePath) -> Result<(), BarrierError> {
     let Some(parent) = path.parent() else { return Ok(()) };
     match client.ensure(&parent, CreateMode::Container).await {
@@ -32,10 +32,10 @@ pub(super) async fn make_parent(client: &Client, path: &ZnodePath) -> Result<(),
     }
 }
 
-/// Makes a node with the mark of its kind, and these below it, with data. There may be one by now.
+/// Creates a node with the mark of its kind, and child nodes with data. Another program may have created it first.
 ///
 /// # Errors
-/// [`BarrierError::Foreign`] if there is something else.
+/// [`BarrierError::Foreign`] if the path has anything else.
 pub(super) async fn make(
     client: &Client,
     path: &ZnodePath,

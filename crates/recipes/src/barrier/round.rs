@@ -1,4 +1,4 @@
-//! [`Round`]: a party that is inside. `Keeper` follows what becomes of the others.
+//! [`Round`]: a party that is inside. `RoundWatcher` watches the other parties.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,24 +23,24 @@ use crate::barrier::layout::{PartyName, RoundData, RoundState};
 use crate::exact::WriteError;
 use crate::reads::{children_of, names_of};
 
-/// How long a party that sees another one go waits before it looks why, at most: all may leave at once, and then the end
-/// of the round is told without that.
-const SETTLES: Duration = Duration::from_millis(200);
+/// Longest time for which a party whose neighbour's node is gone waits before it lists the round. If all parties
+/// leave at once, the end of the round is reported without a listing.
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// A party that is inside a round of a [`DoubleBarrier`](crate::DoubleBarrier). What it may believe and do is described at
-/// [`Guard`]: the others do not see it die before [`Guard::deadline`], and [`Guard::lost`] tells when they may.
+/// A party that is inside a round of a [`DoubleBarrier`](crate::DoubleBarrier). The rules of [`Guard`] apply: the
+/// others do not see the party die before [`Guard::deadline`], and [`Guard::lost`] returns when they may.
 ///
-/// Dropping it without [leaving](Round::leave) is a death to the others: the work was not done.
+/// Dropping it without [leaving](Round::leave) counts as a death: the work is unfinished.
 #[must_use = "the party dies when it is dropped"]
 pub struct Round {
-    // Ended before the node goes.
+    // Dropped before the node.
     guard: Guard,
     party: PartyNode,
     core: Arc<BarrierCore>,
     number: u32,
     parties: Vec<PartyName>,
     seen: watch::Receiver<Seen>,
-    keeper: Arc<KeeperHandle>,
+    keeper: Arc<RoundWatcherHandle>,
 }
 
 /// What is known of a round.
@@ -51,14 +51,14 @@ struct Seen {
     error: Option<BarrierError>,
 }
 
-/// Ends the keeper when it is dropped.
-struct KeeperHandle {
+/// Stops the keeper when dropped.
+struct RoundWatcherHandle {
     task: AbortHandle,
     /// This party has left.
     left: Arc<Notify>,
 }
 
-impl Drop for KeeperHandle {
+impl Drop for RoundWatcherHandle {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -79,34 +79,35 @@ impl Round {
         let (core, of_keeper, told) = (Arc::clone(core), Arc::clone(core), Arc::clone(&left));
         let keeper = async move {
             let Some(own) = own else { return };
-            let keeper = Keeper { core: of_keeper, number, own, tell, left: told, listed: None };
-            keeper.keep(Followed::State(round, version, watcher)).await;
+            let keeper =
+                RoundWatcher { core: of_keeper, number, own, tell, left: told, listed: None };
+            keeper.keep(RoundReading::State(round, version, watcher)).await;
         };
         let task = core.client.tokio_runtime().spawn(keeper).abort_handle();
-        let keeper = Arc::new(KeeperHandle { task, left });
+        let keeper = Arc::new(RoundWatcherHandle { task, left });
         Self { guard, party, core, number, parties, seen, keeper }
     }
 
-    /// The number of the round, from 0, among those of its barrier.
+    /// The number of the round in its barrier, from 0.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Who has entered, in the order in which they came.
+    /// The parties that have entered, in the order in which they came.
     pub fn parties(&self) -> Vec<&str> {
         self.parties.iter().map(PartyName::name).collect()
     }
 
-    /// Who else has died inside, as far as it is known here.
+    /// The other parties that have died inside, as far as known here.
     pub fn died(&self) -> Vec<String> {
         self.seen.borrow().died.clone()
     }
 
-    /// Returns when another party has died inside, with the names of all that have. Never if none does; whether this one is
-    /// still inside, [`Guard::lost`] tells. Makes no request.
+    /// Returns when another party has died inside, with the names of all that have. Never returns if none dies.
+    /// [`Guard::lost`] returns when this party itself is no longer inside. Makes no request.
     ///
     /// # Session loss
-    /// Goes on with the next session; this party has died, as [`Guard::lost`] tells.
+    /// Continues with the next session; this party has died, and [`Guard::lost`] returns.
     ///
     /// # Cancel safety
     /// Safe.
@@ -119,19 +120,20 @@ impl Round {
         }
     }
 
-    /// Leaves, and returns when all others have left or died, with the names of those who have died. Costs one round trip
-    /// (1 write) and one event; the last one makes a write more.
+    /// Leaves, and returns when all others have left or died, with the names of those that have died. Costs one
+    /// round trip (1 write) and one event; the last party makes one more write.
     ///
     /// # Errors
-    /// [`BarrierError::PartyDied`] as soon as somebody has died, unless deaths [are told](Deaths::AreTold): others may die
-    /// later. [`BarrierError::Lost`] if this party was not inside any more; [`BarrierError::Unknown`] if the session ended, or
-    /// no server could be reached for as long as it lasts, before that was known. Once it has left, no outage is an error.
+    /// [`BarrierError::PartyDied`] as soon as a party has died, unless deaths [are reported](Deaths::Report):
+    /// others may die later. [`BarrierError::Lost`] if this party was no longer inside; [`BarrierError::Unknown`]
+    /// if the session ended, or no server could be reached for a session timeout, before the outcome was known.
+    /// Once the party has left, no outage is an error.
     ///
     /// # Session loss
-    /// Fails with [`BarrierError::Lost`]; if it has left, it goes on with the next session.
+    /// Fails with [`BarrierError::Lost`]; once the party has left, continues with the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it has left, or leaves in the background.
+    /// When dropped, the party has left, or leaves in the background.
     pub async fn leave(self) -> Result<Vec<String>, BarrierError> {
         let Self { guard, party, core, number, parties, mut seen, keeper } = self;
         let path = core.places.path.clone();
@@ -144,12 +146,12 @@ impl Round {
         });
         match left.await {
             Ok(left) => left?,
-            // With the client's runtime.
+            // On the client's runtime.
             Err(_) => return Err(client_closed(path)),
         }
 
         let is_settled = |seen: &Seen| {
-            let fails = core.deaths == Deaths::FailTheRound && !seen.died.is_empty();
+            let fails = core.deaths == Deaths::FailRound && !seen.died.is_empty();
             seen.is_over || fails || seen.error.is_some()
         };
         let seen = tokio::select! {
@@ -160,7 +162,7 @@ impl Round {
         drop(keeper);
         match seen {
             Seen { error: Some(error), .. } => Err(error),
-            Seen { died, .. } if core.deaths == Deaths::FailTheRound && !died.is_empty() => {
+            Seen { died, .. } if core.deaths == Deaths::FailRound && !died.is_empty() => {
                 Err(BarrierError::PartyDied { path, died })
             }
             Seen { died, .. } => Ok(died),
@@ -183,13 +185,13 @@ impl fmt::Debug for Round {
     }
 }
 
-/// A party on its way out.
+/// A party that is leaving.
 struct Leaving {
     core: Arc<BarrierCore>,
     number: u32,
     guard: Guard,
     party: PartyNode,
-    /// All of the round.
+    /// All parties of the round.
     parties: Vec<PartyName>,
 }
 
@@ -209,7 +211,7 @@ impl Leaving {
         let mut writer = core.writers.take();
         let left = writer.commit_in(Some(guard.session()), |steps| {
             let steps = steps.delete(&node, None).create(&mark, "", CreateMode::Persistent);
-            // Its version counts who has left.
+            // The version of its data counts the parties that have left.
             steps.set_data(&marks, "", None)
         });
         let applied = match left.await {
@@ -239,34 +241,34 @@ impl Leaving {
     }
 }
 
-/// Follows a round for a party that is inside, or waits for the others to leave.
-struct Keeper {
+/// Watches a round for a party that is inside or waits for the others to leave.
+struct RoundWatcher {
     core: Arc<BarrierCore>,
     number: u32,
     own: PartyName,
     tell: watch::Sender<Seen>,
     left: Arc<Notify>,
-    /// Who was inside at the last look; `None` before that.
+    /// The parties that were inside at the last listing; `None` before that.
     listed: Option<HashSet<String>>,
 }
 
-/// A look at a round.
-enum Followed {
+/// One reading of a round.
+enum RoundReading {
     Over,
     State(RoundData, i32, Watcher),
 }
 
-impl Keeper {
-    /// Each party watches the one that is next inside, in a ring. So one that dies is seen by whoever is before it, and
-    /// who looks finds all that have.
-    async fn keep(mut self, mut followed: Followed) {
+impl RoundWatcher {
+    /// Each party watches the next one inside, in a ring. So each death is noticed by the party before it, which
+    /// lists the round and finds all deaths.
+    async fn keep(mut self, mut followed: RoundReading) {
         loop {
             let (round, version, mut watcher) = match followed {
-                Followed::Over => {
+                RoundReading::Over => {
                     self.tell.send_modify(|seen| seen.is_over = true);
                     return;
                 }
-                Followed::State(round, version, watcher) => (round, version, watcher),
+                RoundReading::State(round, version, watcher) => (round, version, watcher),
             };
             self.tell.send_if_modified(|seen| {
                 let died = round.names_of_died(&self.own);
@@ -280,7 +282,7 @@ impl Keeper {
 
             match self.follow(&round, version, &mut watcher).await {
                 Ok(true) => {
-                    followed = Followed::Over;
+                    followed = RoundReading::Over;
                     continue;
                 }
                 Ok(false) => {}
@@ -290,7 +292,7 @@ impl Keeper {
                 match self.look().await {
                     Ok(Ok(followed)) => break followed,
                     Ok(Err(error)) => return self.fail(error),
-                    Err(error) if is_for_good(&error) => {
+                    Err(error) if is_permanent(&error) => {
                         return self.fail(BarrierError::read(&self.core.places.path, error));
                     }
                     Err(error) => outlast(&self.core.client, &error).await,
@@ -303,17 +305,17 @@ impl Keeper {
         self.tell.send_modify(|seen| seen.error = Some(error));
     }
 
-    async fn look(&self) -> Result<Result<Followed, BarrierError>, Error> {
+    async fn look(&self) -> Result<Result<RoundReading, BarrierError>, Error> {
         let directory = self.core.places.round(self.number);
         let found = present(self.core.client.data_watched(&directory).await)?;
-        let Some(((data, stat), watcher)) = found else { return Ok(Ok(Followed::Over)) };
+        let Some(((data, stat), watcher)) = found else { return Ok(Ok(RoundReading::Over)) };
         Ok(self.core.read(&data).map(|state| match state {
-            RoundState::Opened(round) => Followed::State(round, stat.version, watcher),
-            RoundState::Waits => Followed::Over,
+            RoundState::Opened(round) => RoundReading::State(round, stat.version, watcher),
+            RoundState::Waits => RoundReading::Over,
         }))
     }
 
-    /// Returns when there is something to look at, or the round is over.
+    /// Returns when the round is worth another read. Returns `true` if it is over.
     async fn follow(
         &mut self,
         round: &RoundData,
@@ -330,7 +332,7 @@ impl Keeper {
         let mut next_watcher = match &next {
             Some(node) => match present(client.data_watched(node).await) {
                 Ok(found) => found.map(|(_, watcher)| watcher),
-                Err(error) if is_for_good(&error) => {
+                Err(error) if is_permanent(&error) => {
                     return Err(BarrierError::read(&self.core.places.path, error));
                 }
                 Err(error) => {
@@ -342,7 +344,7 @@ impl Keeper {
         };
         if next_watcher.is_none() {
             if next.is_some()
-                && let Some(is_over) = told_soon(watcher).await
+                && let Some(is_over) = changes_soon(watcher).await
             {
                 return Ok(is_over);
             }
@@ -359,20 +361,20 @@ impl Keeper {
             }
         };
         tokio::select! {
-            // One order, so that a simulation can be repeated.
+            // A fixed order makes simulations reproducible.
             biased;
             event = watcher.changed() => {
                 return Ok(is_end(event));
             }
-            // Without anybody to watch, nothing else might be to come.
+            // With no party to watch, no other event might come.
             () = self.left.notified(), if !watches_next => return Ok(false),
             () = next_goes => {}
         }
-        Ok(told_soon(watcher).await.unwrap_or(false))
+        Ok(changes_soon(watcher).await.unwrap_or(false))
     }
 
-    /// Looks who is inside, and writes down who has died, or that the round is over. Says whether there is something else
-    /// to look at.
+    /// Lists the parties inside, and records those that have died, or the end of the round. Returns whether the
+    /// round must be read again.
     async fn judge(&mut self, round: &RoundData, version: i32) -> Result<bool, BarrierError> {
         let core = Arc::clone(&self.core);
         let (client, places) = (&core.client, &core.places);
@@ -381,7 +383,7 @@ impl Keeper {
         let listings = vec![children_of(&directory), children_of(&marks)];
         let read = match client.multi_read(listings).await {
             Ok(read) => read,
-            Err(error) if is_for_good(&error) => {
+            Err(error) if is_permanent(&error) => {
                 return Err(BarrierError::read(&places.path, error));
             }
             Err(error) => {
@@ -390,7 +392,7 @@ impl Keeper {
             }
         };
         let mut names = read.into_iter().map(names_of);
-        // Without its directory it is over.
+        // Without its directory, the round is over.
         let (Some(present), Some(left)) = (names.next().flatten(), names.next().flatten()) else {
             pause().await;
             return Ok(true);
@@ -409,9 +411,9 @@ impl Keeper {
                 let written = client.set_data(&directory, judged.to_data(), Some(version)).await;
                 match written {
                     Ok(_) => {}
-                    // Somebody else was quicker.
+                    // Another party was faster.
                     Err(error) if error.code().is_some_and(is_of_another) => {}
-                    Err(error) if is_for_good(&error) => {
+                    Err(error) if is_permanent(&error) => {
                         return Err(BarrierError::read(&places.path, error));
                     }
                     Err(error) => outlast(client, &error).await,
@@ -428,7 +430,7 @@ impl Keeper {
     }
 }
 
-/// That nothing is waited for any more.
+/// The error of a wait that cannot continue because the client is closed.
 fn client_closed(path: ZnodePath) -> BarrierError {
     BarrierError::enter(&path.clone(), AcquireError::ClientClosed { path })
 }
@@ -438,14 +440,14 @@ fn is_of_another(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::BadVersion | ErrorCode::NoNode)
 }
 
-/// Whether the round has ended, and nobody had died.
+/// Whether the round has ended without a death.
 fn is_end(event: Result<WatchEvent, WatchLost>) -> bool {
     event.is_ok_and(|event| event.kind == EventKind::NodeDeleted)
 }
 
-/// Waits for a while after a party has gone. If the round's node changes, says whether that is the end of it.
-async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
-    let settles = SETTLES.mul_f64(0.5 + fastrand::f64() / 2.0);
+/// Waits a short time after a party has gone. If the round's node changes, returns whether the round is over.
+async fn changes_soon(watcher: &mut Watcher) -> Option<bool> {
+    let settles = SETTLE_TIME.mul_f64(0.5 + fastrand::f64() / 2.0);
     tokio::select! {
         biased;
         event = watcher.changed() => Some(is_end(event)),
@@ -453,7 +455,7 @@ async fn told_soon(watcher: &mut Watcher) -> Option<bool> {
     }
 }
 
-/// Whether no later request can be answered otherwise.
-fn is_for_good(error: &Error) -> bool {
+/// Whether the error is permanent.
+fn is_permanent(error: &Error) -> bool {
     !error.is_retryable() && !error.is_session_expired()
 }

@@ -5,47 +5,47 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::{Client, Instant, ZnodePath};
 
-use crate::discovery::instances::{InstanceChange, Instances, Listed};
+use crate::discovery::instances::{InstanceChange, Instances, ListedInstance};
 use crate::discovery::pick::{
     Call, Ejection, InstanceLoad, Pick, PickError, Picker, PickerBuilder,
 };
 use crate::watch::{CacheChanges, CacheError, TreeCache};
 
-/// The options of a [`ServiceDirectory`].
+/// Options of a [`ServiceDirectory`].
 #[derive(Debug)]
-#[must_use = "nothing is read before `open`"]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct ServiceDirectoryBuilder {
     client: Client,
     base: String,
     service: String,
-    picker: PickerBuilder<Listed>,
+    picker: PickerBuilder<ListedInstance>,
 }
 
 impl ServiceDirectoryBuilder {
     lockkeeper_client::setters! {
-        /// The zone of this client, whose instances are picked first. See [`PickerBuilder::zone`].
+        /// Sets the zone of this client, whose instances are picked first. See [`PickerBuilder::zone`].
         pub fn zone(self, zone: impl Into<String>) => self.picker = self.picker.zone(zone);
 
-        /// When an instance is left out because its calls fail, and for how long. Default:
+        /// Sets when an instance is left out because its calls fail, and for how long. Default:
         /// [`Ejection::default`].
         pub fn ejection(self, ejection: Ejection) => self.picker = self.picker.ejection(ejection);
 
-        /// Where the random numbers of picks come from. See [`PickerBuilder::seed`].
+        /// Sets the seed of the random numbers. See [`PickerBuilder::seed`].
         pub fn seed(self, seed: u64) => self.picker = self.picker.seed(seed);
     }
 
-    /// Reads the instances, and keeps them up to date. There may be none, and not even the service's node.
-    /// Costs [two round trips](ServiceDirectory#cost), with a read for each instance.
+    /// Reads the instances, and keeps them up to date. The service may have no instances, or no node yet. Costs
+    /// [two round trips](ServiceDirectory#cost), with a read for each instance.
     ///
     /// # Errors
-    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open), but an instance that may not be read is
-    /// none: [`Instances::unreadable`] names it. If the base is `/` or the servers' own `/zookeeper`.
+    /// As [`TreeCacheBuilder::open`](crate::TreeCacheBuilder::open), but an instance that may not be read is left
+    /// out: [`Instances::unreadable`] lists it. If the base is `/` or the servers' own `/zookeeper`.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no watch behind.
     ///
     /// # Session loss
-    /// It begins anew in the next session.
+    /// Starts over in the next session.
     pub async fn open(self) -> Result<ServiceDirectory, CacheError> {
         let Self { client, base, service, picker } = self;
         let base = ZnodePath::new(&base)?;
@@ -57,7 +57,7 @@ impl ServiceDirectoryBuilder {
         let cache = cache.open().await?;
         let picker = picker.clock(move || client.now()).build();
 
-        // Of no edition, so that it is read when somebody asks.
+        // Without an edition, so that it is read on first use.
         let (edition, read) = (AtomicU64::new(u64::MAX), Mutex::default());
         Ok(ServiceDirectory { inner: Arc::new(Inner { cache, service, edition, read, picker }) })
     }
@@ -67,10 +67,10 @@ impl ServiceDirectoryBuilder {
 struct Inner {
     cache: TreeCache,
     service: ZnodePath,
-    /// That of the snapshot that was read last, or of one before it.
+    /// The edition of the snapshot that was read last, or an earlier one.
     edition: AtomicU64,
     read: Mutex<Arc<Instances>>,
-    picker: Picker<Listed>,
+    picker: Picker<ListedInstance>,
 }
 
 impl Inner {
@@ -79,7 +79,7 @@ impl Inner {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let edition = self.cache.edition();
         if edition != self.edition.load(Ordering::Acquire) {
-            // Taken while nobody else can put a newer one in place.
+            // Taken under the lock, so that no other thread can store a newer one first.
             let snapshot = self.cache.snapshot();
             let nodes = snapshot.children(self.service.as_str());
             let before = Arc::clone(&read);
@@ -95,8 +95,8 @@ impl Inner {
         read
     }
 
-    /// A picker of the newest instances.
-    fn picker(&self) -> &Picker<Listed> {
+    /// A picker with the newest instances.
+    fn picker(&self) -> &Picker<ListedInstance> {
         if self.cache.edition() != self.edition.load(Ordering::Acquire) {
             drop(self.read());
         }
@@ -104,39 +104,36 @@ impl Inner {
     }
 }
 
-/// The instances of a service, as they are now.
+/// The current instances of a service.
 ///
-/// Cheap to clone; clones are the same directory. It ends with the last clone and the last
+/// Cheap to clone; clones are the same directory. The directory ends with the last clone and the last
 /// [`DirectoryChanges`].
 ///
 /// # Guarantees
 ///
-/// - An instance that is registered and lives, on servers that answer, is in every directory. One
-///   whose node is gone is in none that [is current](ServiceDirectory::is_current).
-/// - An instance is never away in between while its node is there, and never goes back to what it
-///   was.
-/// - The last instances stay while the client is cut off from the servers.
-/// - What cannot be read, or may not be, is [named](Instances::unreadable), and concerns nobody
-///   else.
+/// - An instance that is registered and lives is in every directory, while servers answer. An instance whose node
+///   is gone is in no directory that [is current](ServiceDirectory::is_current).
+/// - An instance never disappears while its node exists, and never returns to an older state.
+/// - The last instances stay available while the client is disconnected from the servers.
+/// - A node that cannot be read, or may not be, is [listed](Instances::unreadable), and does not affect others.
 ///
 /// # Not guaranteed
 ///
-/// - An instance may not work: its node is there for a session timeout after its program has ended.
-///   So count the outcome of each call, and instances that fail are left out for a while.
-/// - Not every state is seen that an instance passed through: several may come as one.
+/// - An instance may not work: its node exists for a session timeout after its program has died. So report the
+///   outcome of each call, and instances that fail are left out for a while.
+/// - Not every state of an instance is reported: several may come as one.
 ///
 /// # Znodes
 ///
-/// A directory creates none. It reads `<base>/<service>/<id>`, by one persistent recursive watch on
-/// the service.
+/// A directory creates no nodes. It reads `<base>/<service>/<id>`, with one persistent recursive watch on the
+/// service.
 ///
 /// # Cost
 ///
-/// - Opening costs 1 read for each instance, up to 32 in a request, 2 reads besides, and 2 round
-///   trips.
+/// - Opening costs 1 read for each instance, up to 32 in a request, 2 other reads, and 2 round trips.
 /// - A change costs 1 event and 1 read.
-/// - A pick costs no round trip and no allocation, and neither does asking what instances there
-///   are. The first one after a change looks at all instances, and reads those that have changed.
+/// - A pick costs no round trip and no allocation, and neither does reading the list of instances. The first one
+///   after a change visits all instances, and decodes those that have changed.
 ///
 /// # Examples
 ///
@@ -166,7 +163,7 @@ pub struct ServiceDirectory {
 }
 
 impl ServiceDirectory {
-    /// A directory of the service `<base>/<service>`, with options.
+    /// The options of a directory of the service `<base>/<service>`.
     pub fn builder(client: &Client, base: &str, service: &str) -> ServiceDirectoryBuilder {
         ServiceDirectoryBuilder {
             client: client.clone(),
@@ -176,37 +173,37 @@ impl ServiceDirectory {
         }
     }
 
-    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. Costs what
-    /// [`ServiceDirectoryBuilder::open`] does.
+    /// Reads the instances of the service `<base>/<service>`, and keeps them up to date. Costs as much as
+    /// [`ServiceDirectoryBuilder::open`].
     ///
     /// # Errors
     /// As [`ServiceDirectoryBuilder::open`].
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no watch behind.
     ///
     /// # Session loss
-    /// It begins anew in the next session.
+    /// Starts over in the next session.
     pub async fn open(client: &Client, base: &str, service: &str) -> Result<Self, CacheError> {
         Self::builder(client, base, service).open().await
     }
 
-    /// The instances as they are now, also those that are not to be called. They stay without a
-    /// connection, and never go back.
+    /// The current instances, including those that do not take calls. They stay available without a connection, and
+    /// never return to an older state.
     pub fn instances(&self) -> Arc<Instances> {
         Arc::clone(&self.inner.read())
     }
 
-    /// The instance for the next call, which begins now. Those that are not enabled, or of weight 0, get
-    /// none. Without a connection it picks among the last instances.
+    /// Picks the instance for the next call, which begins now. Instances that are not enabled, or have weight 0,
+    /// are not picked. Without a connection it picks from the last instances.
     ///
     /// # Errors
-    /// If there is no instance that takes calls.
-    pub fn pick(&self, how: Pick<'_>) -> Result<Call<Listed>, PickError> {
+    /// If no instance takes calls.
+    pub fn pick(&self, how: Pick<'_>) -> Result<Call<ListedInstance>, PickError> {
         self.inner.picker().pick(how)
     }
 
-    /// The same with none of these instances, for another try after a call has failed: the next picks may give the
+    /// Like `pick`, without these instances, for another try after a failed call: the next picks may return the
     /// same instance until it is [ejected](Ejection), and those of a key do.
     ///
     /// # Errors
@@ -231,27 +228,27 @@ impl ServiceDirectory {
     /// ```
     pub fn pick_except(
         &self,
-        tried: &[Arc<Listed>],
+        tried: &[Arc<ListedInstance>],
         how: Pick<'_>,
-    ) -> Result<Call<Listed>, PickError> {
+    ) -> Result<Call<ListedInstance>, PickError> {
         self.inner.picker().pick_except(tried, how)
     }
 
-    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request to
-    /// the ZooKeeper servers.
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request to the
+    /// ZooKeeper servers.
     ///
     /// # Errors
     /// The inner result is that of the call; the outer one is that of [`ServiceDirectory::pick`].
     ///
     /// # Session loss
-    /// Has no effect: without a connection it picks among the last instances.
+    /// None: without a connection it picks from the last instances.
     ///
     /// # Cancel safety
     /// As [`Picker::run`].
     pub async fn run<F, V, E>(
         &self,
         how: Pick<'_>,
-        call: impl FnOnce(Arc<Listed>) -> F,
+        call: impl FnOnce(Arc<ListedInstance>) -> F,
     ) -> Result<Result<V, E>, PickError>
     where
         F: Future<Output = Result<V, E>>,
@@ -259,45 +256,44 @@ impl ServiceDirectory {
         self.inner.picker().run(how, call).await
     }
 
-    /// What is known of the calls to each instance. For people to look at: it allocates.
-    pub fn loads(&self) -> Vec<InstanceLoad<Listed>> {
+    /// The recorded load of each instance. For display: it allocates.
+    pub fn loads(&self) -> Vec<InstanceLoad<ListedInstance>> {
         self.inner.picker().loads()
     }
 
-    /// Whether nothing is known that [`ServiceDirectory::instances`] does not show. See
-    /// [`TreeCache::is_current`].
+    /// Whether [`ServiceDirectory::instances`] includes all known changes. See [`TreeCache::is_current`].
     pub fn is_current(&self) -> bool {
         self.inner.cache.is_current()
     }
 
-    /// A time at or after which the instances were just these. By the clock of [`Client::now`].
+    /// A time at which the instances were these, or a later one. By the clock of [`Client::now`].
     pub fn as_of(&self) -> Instant {
         self.inner.cache.as_of()
     }
 
-    /// Why the directory has ended; `None` while it has not. The last instances stay.
+    /// Why the directory has ended; `None` while it runs. The last instances stay available.
     pub fn ended(&self) -> Option<CacheError> {
         self.inner.cache.ended()
     }
 
-    /// What changes from now on. Each caller has changes of its own.
+    /// The changes from now on. Each caller has its own reader.
     pub fn changes(&self) -> DirectoryChanges {
         let wakes = self.inner.cache.changes();
         DirectoryChanges { last: self.instances(), directory: self.clone(), wakes }
     }
 }
 
-/// The instances, and how they differ from those before.
+/// The instances, and their differences from the previous ones.
 #[derive(Clone, Debug)]
 pub struct DirectoryUpdate {
     /// The instances.
     pub instances: Arc<Instances>,
-    /// How they differ from those of the last update, by node; never empty.
+    /// The differences from those of the last update, by node; never empty.
     pub changes: Vec<InstanceChange>,
 }
 
-/// What changes in a [`ServiceDirectory`]. A slow reader misses no difference: what happened meanwhile
-/// comes as one update. Keeps the directory alive.
+/// The changes of a [`ServiceDirectory`]. A slow reader misses no difference: all changes since its last update
+/// come as one update. Keeps the directory alive.
 #[derive(Debug)]
 pub struct DirectoryChanges {
     directory: ServiceDirectory,
@@ -307,7 +303,7 @@ pub struct DirectoryChanges {
 
 impl DirectoryChanges {
     /// Waits until the instances differ from the last ones. Makes no request of its own: the directory
-    /// [reads](ServiceDirectory#cost) what has changed, once for all who wait.
+    /// [reads](ServiceDirectory#cost) each change once for all readers.
     ///
     /// # Errors
     /// Why the directory has ended.
@@ -316,7 +312,7 @@ impl DirectoryChanges {
     /// Safe: no change is lost.
     ///
     /// # Session loss
-    /// None is seen: what differs in the next session comes as an update.
+    /// Not reported by itself: differences in the next session come as an update.
     pub async fn next(&mut self) -> Result<DirectoryUpdate, CacheError> {
         loop {
             let instances = self.directory.instances();

@@ -1,4 +1,4 @@
-//! What an instance of a service says of itself.
+//! The data of a service's instance.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::discovery::jackson;
 use crate::discovery::uri_spec::UriSpec;
 use crate::values::CodecError;
 
-/// One of the programs that provide a service, as it says of itself.
+/// One of the programs that provide a service, with its own data.
 ///
 /// ```
 /// use lockkeeper::Instance;
@@ -25,8 +25,7 @@ use crate::values::CodecError;
 pub struct Instance {
     /// The service's name.
     pub service: String,
-    /// What tells it from the others of its service, and stays the same when the program is started
-    /// again.
+    /// Identifies the instance in its service. It stays the same when the program is restarted.
     pub id: String,
     /// The name or address of its host.
     pub address: Option<String>,
@@ -34,29 +33,28 @@ pub struct Instance {
     pub port: Option<u16>,
     /// Its port for TLS.
     pub ssl_port: Option<u16>,
-    /// Whatever else it says.
+    /// Any other data.
     pub payload: Option<Payload>,
-    /// When it was registered, in milliseconds since 1970 by the wall clock of its machine: for people
-    /// to read. 0 is filled in when it is registered.
+    /// When it was registered, in milliseconds since 1970 by the wall clock of its machine, for display. 0 is
+    /// replaced when it is registered.
     pub registration_time_utc: i64,
-    /// How its node lives.
+    /// How long its node exists.
     pub service_type: ServiceType,
-    /// How its URI is made.
+    /// The template of its URI.
     pub uri_spec: Option<UriSpec>,
-    /// Whether it is to be called. One that is about to end, or overloaded, is not.
+    /// Whether it takes calls. Unset for an instance that is about to end, or overloaded.
     pub is_enabled: bool,
-    /// How many calls it gets, compared with the others of its service.
+    /// Its share of the calls, relative to the other instances of its service.
     pub weight: u32,
-    /// Where it is: clients may prefer those of their own zone.
+    /// Its zone: clients may prefer instances of their own zone.
     pub zone: Option<String>,
 }
 
 impl Instance {
     /// An instance that is enabled and has weight 1.
     ///
-    /// `id` is the name of its node, and no two instances of a service that live at a time may have the
-    /// same one. With one that the machine or the configuration gives, a program that is started again
-    /// takes the place of its earlier life at once.
+    /// `id` is the name of its node, and must be unique among the live instances of a service. With an id from the
+    /// machine or the configuration, a restarted program replaces its earlier run at once.
     pub fn new(service: impl Into<String>, id: impl Into<String>) -> Self {
         Self {
             service: service.into(),
@@ -75,42 +73,42 @@ impl Instance {
     }
 
     lockkeeper_client::setters! {
-        /// With the name or address of its host.
+        /// Sets the name or address of its host.
         #[must_use]
         pub fn address(self, address: impl Into<String>) => self.address = Some(address.into());
 
-        /// With a port.
+        /// Sets its port.
         #[must_use]
         pub fn port(self, port: u16) => self.port = Some(port);
 
-        /// With a port for TLS.
+        /// Sets its port for TLS.
         #[must_use]
         pub fn ssl_port(self, port: u16) => self.ssl_port = Some(port);
 
-        /// With whatever else it says.
+        /// Sets any other data.
         #[must_use]
         pub fn payload(self, payload: Payload) => self.payload = Some(payload);
 
-        /// With a form for its URI.
+        /// Sets the template of its URI.
         #[must_use]
         pub fn uri_spec(self, spec: UriSpec) => self.uri_spec = Some(spec);
 
-        /// With another weight than 1.
+        /// Sets another weight than 1.
         #[must_use]
         pub fn weight(self, weight: u32) => self.weight = weight;
 
-        /// With a zone.
+        /// Sets its zone.
         #[must_use]
         pub fn zone(self, zone: impl Into<String>) => self.zone = Some(zone.into());
     }
 
-    /// Its URI; `None` if it does not say how that is made.
+    /// Its URI; `None` without a template.
     pub fn uri(&self) -> Option<String> {
         let spec = self.uri_spec.as_ref()?;
         Some(spec.build(|name| self.variable(name)))
     }
 
-    /// What is put in for a name of a [`UriSpec`].
+    /// The value of a name in a [`UriSpec`].
     fn variable(&self, name: &str) -> Option<Cow<'_, str>> {
         let number = |port: u16| Cow::from(port.to_string());
         match name {
@@ -128,17 +126,17 @@ impl Instance {
     }
 }
 
-/// How the node of an instance lives.
+/// How long the node of an instance exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ServiceType {
-    /// With the session of its program.
+    /// Until the session of its program ends.
     #[default]
     Dynamic,
-    /// The same, with a number that the server appends to the id.
+    /// Like `Dynamic`, with a number that the server appends to the id.
     DynamicSequential,
-    /// Until somebody deletes it.
+    /// Until it is deleted.
     Static,
-    /// Until somebody deletes it.
+    /// Until it is deleted.
     Permanent,
 }
 
@@ -153,7 +151,7 @@ impl ServiceType {
     }
 }
 
-/// Whatever an instance says of itself besides: any JSON.
+/// Any other data of an instance, as JSON.
 ///
 /// Curator's programs read an object into the Java class that its first key, `@class`, names, and one
 /// without that key into a map. An array makes them fail.
@@ -172,7 +170,7 @@ impl ServiceType {
 pub struct Payload(Box<RawValue>);
 
 impl Payload {
-    /// A payload that says what a value does.
+    /// A payload from a value.
     ///
     /// # Errors
     /// If the value cannot be written as JSON.
@@ -180,7 +178,7 @@ impl Payload {
         Self::from_json(String::from_utf8(jackson::write(value)?)?)
     }
 
-    /// A payload that is JSON already. It is kept as it is, to the byte.
+    /// A payload from JSON text. It is kept byte for byte.
     ///
     /// # Errors
     /// If it is not JSON.
@@ -201,10 +199,10 @@ impl Payload {
         self.0.get()
     }
 
-    /// Its value.
+    /// Parses the value.
     ///
     /// # Errors
-    /// If it is not one of this type.
+    /// If it is not a value of this type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, CodecError> {
         Ok(serde_json::from_str(self.json())?)
     }
@@ -217,7 +215,7 @@ impl PartialEq for Payload {
 }
 
 lockkeeper_client::impl_debug! {
-    /// Its length: it may be long, and secret.
+    /// Only its length, because it may be long and secret.
     Payload, self => bytes: self.json().len()
 }
 

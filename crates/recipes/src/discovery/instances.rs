@@ -1,4 +1,4 @@
-//! The instances of a service at one moment, and what changed from one to the next.
+//! The instances of a service at one moment, and the changes from one state to the next.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -10,36 +10,36 @@ use crate::discovery::instance::Instance;
 use crate::discovery::pick::Candidate;
 use crate::watch::CachedNode;
 
-/// How many letters a reason has at most.
-const LONGEST_REASON: usize = 200;
+/// The maximum length of a reason, in characters.
+const MAX_REASON_CHARS: usize = 200;
 
-/// An instance that is in a [`ServiceDirectory`](crate::ServiceDirectory).
+/// An instance in a [`ServiceDirectory`](crate::ServiceDirectory).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct ListedInstance {
     node: Box<str>,
     czxid: Zxid,
     instance: Instance,
 }
 
-impl Listed {
-    /// The name of its node, which no other instance of the service has. It is the instance's id, unless
-    /// a number was appended to that, as Curator's `DYNAMIC_SEQUENTIAL` has it.
+impl ListedInstance {
+    /// The name of its node, which is unique in the service. It is the instance's id, possibly with a number
+    /// appended, as in Curator's `DYNAMIC_SEQUENTIAL`.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The transaction that made its node: larger for each of its lives.
+    /// The transaction that created its node. It grows each time the instance is registered again.
     pub fn czxid(&self) -> Zxid {
         self.czxid
     }
 
-    /// What it says of itself.
+    /// Its data.
     pub fn instance(&self) -> &Instance {
         &self.instance
     }
 }
 
-impl Deref for Listed {
+impl Deref for ListedInstance {
     type Target = Instance;
 
     fn deref(&self) -> &Instance {
@@ -47,7 +47,7 @@ impl Deref for Listed {
     }
 }
 
-impl Candidate for Listed {
+impl Candidate for ListedInstance {
     fn id(&self) -> &str {
         &self.node
     }
@@ -60,70 +60,69 @@ impl Candidate for Listed {
         self.zone.as_deref()
     }
 
-    /// A program that was started again may work where the one before did not.
+    /// A restarted program may work although the previous one failed.
     fn is_same_endpoint(&self, earlier: &Self) -> bool {
         let at = |listed: &Self| (listed.czxid, listed.port, listed.ssl_port);
         at(self) == at(earlier) && self.address == earlier.address
     }
 }
 
-/// A node in the place of an instance whose data says none, may not be read, or is longer than the client
-/// takes.
+/// A node whose data is not an instance, that may not be read, or that is longer than the client accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The node's name.
     pub node: String,
     /// When it was written; 0 if it could not be read.
     pub mzxid: Zxid,
-    /// What is wrong with it.
+    /// Why it cannot be read.
     pub reason: String,
 }
 
 /// The instances of a [`ServiceDirectory`](crate::ServiceDirectory) at one moment, sorted by the names of their nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Instances {
-    listed: Vec<Arc<Listed>>,
+    listed: Vec<Arc<ListedInstance>>,
     /// When each of them was written, in the same order.
     written: Vec<Zxid>,
     unreadable: Vec<Unreadable>,
     zxid: Zxid,
 }
 
-/// As a slice of all of them, those too that are not to be called.
+/// All instances as a slice, including those that do not take calls.
 impl Deref for Instances {
-    type Target = [Arc<Listed>];
+    type Target = [Arc<ListedInstance>];
 
-    fn deref(&self) -> &[Arc<Listed>] {
+    fn deref(&self) -> &[Arc<ListedInstance>] {
         &self.listed
     }
 }
 
 impl Instances {
     /// The instance whose node has this name.
-    pub fn by_node(&self, node: &str) -> Option<&Arc<Listed>> {
+    pub fn by_node(&self, node: &str) -> Option<&Arc<ListedInstance>> {
         let found = self.listed.binary_search_by(|listed| (*listed.node).cmp(node));
         found.ok().map(|index| &self.listed[index])
     }
 
-    /// The nodes that cannot be read now. If one could be read before, and is still the same node, the
-    /// instance is there as it was; but one that may not be read any more is not, as nobody knows which node
-    /// it is. It is looked at again now and then.
+    /// The nodes that cannot be read now. If the data of the same node could be read before, its instance stays
+    /// listed with the last state. A node that may not be read any more is not listed, because it may be another
+    /// node. It is read again at intervals.
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
     }
 
-    /// The transaction after which they were just these.
+    /// The transaction after which the instances were these.
     pub fn zxid(&self) -> Zxid {
         self.zxid
     }
 
-    /// Whether these are the same as those.
+    /// Whether both are the same.
     pub(super) fn are(&self, others: &Self) -> bool {
         let mut both = self.listed.iter().zip(&others.listed);
         self.len() == others.len() && both.all(|(one, other)| Arc::ptr_eq(one, other))
     }
 
-    /// What nodes say, sorted by name, at a transaction. What has not changed is not read again.
+    /// The instances in these nodes, sorted by name, at a transaction. Unchanged nodes are not decoded again.
     pub(super) fn read<'a>(
         &self,
         nodes: impl Iterator<Item = (&'a str, &'a CachedNode)>,
@@ -142,7 +141,7 @@ impl Instances {
         now
     }
 
-    /// The same, where these nodes may not be read.
+    /// The same instances, where these nodes may not be read.
     pub(super) fn without<'a>(mut self, nodes: impl Iterator<Item = &'a str>) -> Self {
         self.unreadable.extend(nodes.map(|node| Unreadable {
             node: node.to_owned(),
@@ -155,45 +154,45 @@ impl Instances {
         self
     }
 
-    /// The place of an instance in this life.
+    /// The index of this node's instance.
     fn index_of(&self, node: &str, czxid: Zxid) -> Option<usize> {
         let index = self.listed.binary_search_by(|listed| (*listed.node).cmp(node)).ok()?;
         (self.listed[index].czxid == czxid).then_some(index)
     }
 
-    fn decode(&mut self, name: &str, node: &CachedNode, known: Option<&Arc<Listed>>) {
+    fn decode(&mut self, name: &str, node: &CachedNode, known: Option<&Arc<ListedInstance>>) {
         let (czxid, mzxid) = (node.stat().czxid, node.stat().mzxid);
         match Instance::from_json(node.data()) {
             Ok(instance) => {
                 let same = known.filter(|known| known.instance == instance).cloned();
-                let listed = || Arc::new(Listed { node: name.into(), czxid, instance });
+                let listed = || Arc::new(ListedInstance { node: name.into(), czxid, instance });
                 let listed = same.unwrap_or_else(listed);
                 self.extend(Some(listed), node);
             }
             Err(error) => {
-                // The error repeats what it does not understand, however long that is.
+                // The error repeats the data that it does not understand, however long that is.
                 let why = format!("its data is not the JSON of an instance: {error}");
-                let reason = why.chars().take(LONGEST_REASON).collect();
+                let reason = why.chars().take(MAX_REASON_CHARS).collect();
                 self.unreadable.push(Unreadable { node: name.to_owned(), mzxid, reason });
 
-                // What was readable last stays listed.
+                // The last readable state stays listed.
                 if let Some(known) = known {
                     self.listed.push(Arc::clone(known));
-                    // Never the time of a write: it is read again each time.
+                    // Never the time of a write, so that it is read again each time.
                     self.written.push(Zxid(0));
                 }
             }
         }
     }
 
-    fn extend(&mut self, listed: Option<Arc<Listed>>, node: &CachedNode) {
+    fn extend(&mut self, listed: Option<Arc<ListedInstance>>, node: &CachedNode) {
         if let Some(listed) = listed {
             self.listed.push(listed);
             self.written.push(node.stat().mzxid);
         }
     }
 
-    /// How these differ from earlier ones.
+    /// The differences from earlier ones.
     pub(super) fn changes_since(&self, earlier: &Self) -> Vec<InstanceChange> {
         let mut changes = Vec::new();
         let (mut old, mut new) = (earlier.listed.iter().peekable(), self.listed.iter().peekable());
@@ -220,40 +219,44 @@ impl Instances {
     }
 }
 
-/// How a directory differs from an earlier one.
+/// A difference between two states of a directory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum InstanceChange {
-    /// An instance is new.
+    /// A new instance.
     Added {
-        /// What it is.
-        now: Arc<Listed>,
+        /// The instance.
+        now: Arc<ListedInstance>,
     },
-    /// An instance says something else of itself.
+    /// The data of an instance changed.
     Updated {
-        /// What it was.
-        before: Arc<Listed>,
-        /// What it is.
-        now: Arc<Listed>,
+        /// Its earlier state.
+        before: Arc<ListedInstance>,
+        /// Its current state.
+        now: Arc<ListedInstance>,
     },
-    /// An instance has a new life: its node is another one.
+    /// An instance was registered again: its node is another one.
     Replaced {
-        /// What it was.
-        before: Arc<Listed>,
-        /// What it is.
-        now: Arc<Listed>,
+        /// Its earlier state.
+        before: Arc<ListedInstance>,
+        /// Its current state.
+        now: Arc<ListedInstance>,
     },
-    /// An instance has gone.
+    /// An instance is gone.
     Removed {
-        /// What it was.
-        before: Arc<Listed>,
+        /// Its last state.
+        before: Arc<ListedInstance>,
     },
-    /// Somebody wrote what is no instance: if there was one, it stays as it was. Or it may not be read.
+    /// A node has unreadable data, or may not be read. If it was an instance, that stays listed with its last
+    /// state.
     Unreadable(Unreadable),
 }
 
 impl InstanceChange {
-    fn between(before: Option<Arc<Listed>>, now: Option<Arc<Listed>>) -> Option<Self> {
+    fn between(
+        before: Option<Arc<ListedInstance>>,
+        now: Option<Arc<ListedInstance>>,
+    ) -> Option<Self> {
         match (before, now) {
             (None, None) => None,
             (None, Some(now)) => Some(Self::Added { now }),
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_read_is_named_once() {
+    fn an_instance_that_may_not_be_read_is_named_once() {
         let first = read(&Instances::default(), &[node("a", &instance("a", 1), 1, 1)]);
         let nodes = || [node("a", "{", 1, 2)];
         let hidden = read(&first, &nodes()).without(["b", "0"].into_iter());
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_and_the_others_go_on() {
+    fn an_unreadable_instance_is_named_and_the_others_stay() {
         let none = Instances::default();
         let first = read(&none, &[node("a", &instance("a", 1), 1, 1), node("b", "", 1, 1)]);
         assert_eq!(told(&first, &none), ["a added 1", "b unreadable"]);
@@ -361,7 +364,7 @@ mod tests {
         assert_eq!(told(&another, &bad), ["a removed", "a unreadable"], "not in its next life");
     }
 
-    /// Whoever may write there may write what they like.
+    /// Any program with write access may write any data.
     #[test]
     fn hostile_data_is_unreadable_and_its_reason_is_short() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

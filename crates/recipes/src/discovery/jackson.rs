@@ -1,19 +1,19 @@
-//! JSON as Jackson writes it, which Curator uses.
+//! JSON as written by Jackson, which Curator uses.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
-/// A value as JSON.
+/// Encodes a value as JSON.
 pub(super) fn write(value: &(impl Serialize + ?Sized)) -> Result<Vec<u8>, serde_json::Error> {
     let mut json = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut json, Jackson))?;
     Ok(json)
 }
 
-/// Escapes text as Jackson does when it writes bytes: control characters with large hexadecimal digits,
-/// and what needs two of Java's characters as these two.
+/// Escapes text as Jackson does when it writes bytes: control characters with uppercase hexadecimal digits, and
+/// characters outside of the basic plane as two surrogates.
 struct Jackson;
 
 impl Formatter for Jackson {

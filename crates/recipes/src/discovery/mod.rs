@@ -1,18 +1,18 @@
-//! Finding the instances of a service, and choosing among them.
+//! Service discovery: finding the instances of a service, and choosing among them.
 //!
 //! ```text
-//!   registration    Registration: an instance that can be found while its program is there
+//!   registration    Registration: an instance that can be found while its program runs
 //!   directory       ServiceDirectory: the instances of a service, kept up to date
-//!   instances       the instances at one moment, and what changed since (pure)
+//!   instances       the instances at one moment, and changes between two (pure)
 //!   record          an instance as the JSON that Curator's programs write and read (pure)
-//!   instance        Instance: what one says of itself (pure)
-//!   uri_spec        UriSpec: how a URI is made of an instance (pure)
+//!   instance        Instance: the data of an instance (pure)
+//!   uri_spec        UriSpec: URI templates of instances (pure)
 //!   jackson         JSON as Jackson writes it (pure)
-//!   pick/           which instance the next call goes to
+//!   pick/           choosing the instance for the next call
 //! ```
 //!
-//! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. What
-//! Curator does not know (weight and zone) is in a key of its own, which Curator's readers pass over.
+//! Znodes `<base>/<service>/<id>`, each with an instance as JSON: the layout of Curator's x-discovery. Fields that
+//! Curator does not know (weight and zone) are in a separate key, which Curator's readers ignore.
 
 mod directory;
 mod instance;
@@ -27,6 +27,6 @@ pub(crate) use pick::rendezvous;
 
 pub use directory::{DirectoryChanges, DirectoryUpdate, ServiceDirectory, ServiceDirectoryBuilder};
 pub use instance::{Instance, Payload, ServiceType};
-pub use instances::{InstanceChange, Instances, Listed, Unreadable};
+pub use instances::{InstanceChange, Instances, ListedInstance, Unreadable};
 pub use registration::{RegisterError, Registration};
 pub use uri_spec::{UriPart, UriSpec, UriSpecError};

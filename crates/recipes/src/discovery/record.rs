@@ -1,7 +1,7 @@
-//! An instance as the JSON that Curator's programs write and read.
+//! An instance as JSON, as Curator's programs write and read it.
 //!
-//! Curator's default writer leaves out `enabled`, which means true; the other one writes it. Its reader
-//! passes over keys that it does not know, which is where our weight and zone are.
+//! Curator's default writer leaves out `enabled`, which means true; the other one writes it. Its reader ignores
+//! keys that it does not know, such as that of our weight and zone.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -28,11 +28,11 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     enabled: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lockkeeper: Option<OursWritten<'a>>,
+    lockkeeper: Option<WrittenLockkeeperFields<'a>>,
 }
 
 #[derive(Serialize)]
-struct OursWritten<'a> {
+struct WrittenLockkeeperFields<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     weight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,12 +56,12 @@ struct StoredInstance<'a> {
     service_type: Option<TypeName>,
     uri_spec: Option<UriSpec>,
     enabled: Option<bool>,
-    lockkeeper: Option<Ours>,
+    lockkeeper: Option<LockkeeperFields>,
 }
 
-/// What Curator does not know. Keys that a later version adds are read over.
+/// Fields that Curator does not know. Keys of later versions are ignored.
 #[derive(Default, Deserialize)]
-struct Ours {
+struct LockkeeperFields {
     weight: Option<u32>,
     zone: Option<String>,
 }
@@ -79,12 +79,12 @@ enum TypeNames {
 struct TypeName(#[serde(with = "TypeNames")] ServiceType);
 
 impl Instance {
-    /// Its JSON, as Curator's `JsonInstanceSerializer` writes it, byte for byte; with `enabled` only if
-    /// it is not, and with `lockkeeper` only if it has a zone, or another weight than 1.
+    /// Its JSON, exactly as Curator's `JsonInstanceSerializer` writes it; with `enabled` only if it is false, and
+    /// with `lockkeeper` only if it has a zone, or another weight than 1.
     pub fn to_json(&self) -> Vec<u8> {
         let weight = (self.weight != 1).then_some(self.weight);
         let zone = self.zone.as_deref();
-        let ours = OursWritten { weight, zone };
+        let ours = WrittenLockkeeperFields { weight, zone };
 
         let written = Written {
             name: &self.service,
@@ -101,15 +101,15 @@ impl Instance {
         };
 
         let json = jackson::write(&written);
-        // Only a map without text as its keys cannot be written.
+        // Only a map with keys that are not text cannot be written.
         debug_assert!(json.is_ok(), "{json:?}");
         json.unwrap_or_default()
     }
 
-    /// Reads its JSON, whoever wrote it.
+    /// Parses the JSON of an instance, from any writer.
     ///
     /// # Errors
-    /// If it is none.
+    /// If it is not the JSON of an instance.
     pub fn from_json(json: &[u8]) -> Result<Self, CodecError> {
         let found: StoredInstance<'_> = serde_json::from_slice(json)?;
         let ours = found.lockkeeper.unwrap_or_default();

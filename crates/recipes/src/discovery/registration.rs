@@ -1,4 +1,4 @@
-//! [`Registration`]: an instance that can be found while its program is there.
+//! [`Registration`]: an instance that can be found while its program runs.
 
 use std::future::pending;
 use std::pin::pin;
@@ -16,13 +16,13 @@ use crate::watch::{PendingUpdate, Presence, PresenceError, PresenceState};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The base, the service and the id make no path.
+    /// The base, the service and the id do not form a path.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot be the base of services; name a path of its own for it, like /services")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be the base of services; use another path, such as /services")]
     Reserved(ZnodePath),
-    /// Its node is not to live with its program's session.
+    /// The service type is not one whose node ends with its program's session.
     #[error(
         "{id} has the service type {service_type:?}, and only Dynamic ones can be registered; create \
          the node of another one with `Instance::to_json`"
@@ -30,10 +30,10 @@ pub enum RegisterError {
     NotDynamic {
         /// The instance's id.
         id: String,
-        /// What it was to be.
+        /// The service type.
         service_type: ServiceType,
     },
-    /// An update changes the service or the id, which name the node.
+    /// An update changes the service or the id, which are part of the node's path.
     #[error(
         "the update changes the service or the id of {node}; register another instance instead"
     )]
@@ -43,16 +43,16 @@ pub enum RegisterError {
     },
     /// No server has confirmed an update in time.
     #[error(
-        "no server has confirmed within {timeout:?} that {node} is changed; it is changed when one is \
-         there again"
+        "no server has confirmed within {timeout:?} that {node} is changed; the change is made when one is \
+         reachable again"
     )]
     Timeout {
         /// The instance's node.
         node: ZnodePath,
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
-    /// The node is not there.
+    /// The node does not exist.
     #[error(transparent)]
     Presence(#[from] PresenceError),
 }
@@ -65,30 +65,28 @@ impl_failure!(RegisterError {
     }
 });
 
-/// An instance that can be found while this is, over reconnects and sessions. Dropping it takes it out in
-/// the background.
+/// An instance that can be found as long as this value exists, over reconnects and sessions. Dropping it
+/// unregisters the instance in the background.
 ///
 /// # Guarantees
 ///
-/// - Those of [`Presence`]: the instance's node belongs to the present session, or
-///   [`Registration::state`] says why not, and it comes back with the next session.
-/// - What the instance says of itself is changed in place. The node is never deleted and made
-///   again, so nobody who looks sees the instance away, neither at an update nor when a connection
-///   was lost.
-/// - An earlier life of the program, known by its id, is replaced in one transaction.
+/// - Those of [`Presence`]: the instance's node belongs to the current session, or [`Registration::state`] says why
+///   not, and it comes back with the next session.
+/// - The data of the instance is changed in place. The node is never deleted and created again, so that clients
+///   never see the instance missing, neither at an update nor when a connection was lost.
+/// - An earlier run of the program, known by its id, is replaced in one transaction.
 ///
 /// # Not guaranteed
 ///
-/// - Clients may still call the instance after [`Registration::drain`] or
-///   [`Registration::unregister`]: they hear of it a moment later, or when they have a connection
-///   again.
-/// - Two registrations of one id are not both there: the one that started last has the node, and
-///   the other one waits for it. [`Registration::taken`] tells it.
+/// - Clients may still call the instance after [`Registration::drain`] or [`Registration::unregister`]: they learn
+///   of it a moment later, or when they are connected again.
+/// - Two registrations with one id are not both visible: the one that started last has the node, and the other one
+///   waits for it. [`Registration::taken`] reports that.
 ///
 /// # Znodes
 ///
-/// `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. What is missing
-/// above it is made as container nodes.
+/// `<base>/<service>/<id>`, ephemeral, with the JSON of Curator's x-discovery. Missing parents are created as
+/// container nodes.
 ///
 /// # Cost
 ///
@@ -109,7 +107,7 @@ impl_failure!(RegisterError {
 /// let registration = Registration::start(&client, "/services", instance).await?;
 /// registration.update(|instance| instance.weight = 2).await?;
 ///
-/// // Before it ends: no new calls, and time for those under way.
+/// // Before it ends: no new calls, and time for those in flight.
 /// registration.drain().await?;
 /// registration.unregister().await?;
 /// # client.close().await;
@@ -118,45 +116,45 @@ impl_failure!(RegisterError {
 /// ```
 #[doc(alias = "ServiceDiscovery")]
 #[doc(alias = "registerService")]
-#[must_use = "the instance is taken out when this is dropped"]
+#[must_use = "the instance is unregistered when this is dropped"]
 #[derive(Debug)]
 pub struct Registration {
     presence: Presence,
     path: ZnodePath,
-    /// Updates are begun under its lock, so that the last one is the one in the node.
+    /// Updates are begun under this lock, so that the last one is the one in the node.
     announced: Mutex<Announced>,
     /// Held by the update that is waited for.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// What an instance says of itself.
+/// The data of an instance.
 #[derive(Debug)]
 struct Announced {
     confirmed: Instance,
-    /// What was asked for, and nobody has heard what came of it.
+    /// The requested data, whose outcome no caller has received yet.
     asked: Option<Instance>,
 }
 
-/// A change that was begun.
+/// A change in progress.
 struct PendingChange {
     instance: Instance,
     posted: PendingUpdate,
 }
 
 impl Registration {
-    /// Registers an instance below `base`. Returns when its node is there, or is found to be somebody
-    /// else's, for which it waits then: see [`Registration::state`]. Costs what
-    /// [`PresenceBuilder::start`](crate::PresenceBuilder::start) does.
+    /// Registers an instance below `base`. Returns when its node exists, or when another program's node is found,
+    /// for which it then waits: see [`Registration::state`]. Costs as much as
+    /// [`PresenceBuilder::start`](crate::PresenceBuilder::start).
     ///
     /// # Errors
-    /// If the node is refused for good, or no server can be reached for a session timeout; or if it is
-    /// no instance that can be registered, or the base is `/` or the servers' own `/zookeeper`.
+    /// If the node is refused permanently, or no server can be reached for a session timeout; or if the instance
+    /// cannot be registered, or the base is `/` or the servers' own `/zookeeper`.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no node behind.
     ///
     /// # Session loss
-    /// It is registered in the next session.
+    /// Registered in the next session.
     pub async fn start(
         client: &Client,
         base: &str,
@@ -177,19 +175,18 @@ impl Registration {
         Ok(Self { presence, path, announced, turn: tokio::sync::Mutex::default() })
     }
 
-    /// How its node stands.
+    /// The state of its node.
     pub fn state(&self) -> PresenceState {
         self.presence.state()
     }
 
-    /// How its node stands, now and with every change. See [`Presence::changes`].
+    /// The state of its node, now and after every change. See [`Presence::changes`].
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.presence.changes()
     }
 
-    /// Waits until another program has the node, and says whose session: see [`Presence::taken`]. Two
-    /// programs that run with one id are found so; the one that started last is in the directories. Makes
-    /// no request.
+    /// Waits until another program has the node, and returns its session: see [`Presence::taken`]. This finds two
+    /// programs that run with one id; the one that started last is in the directories. Makes no request.
     ///
     /// # Session loss
     /// As [`Presence::taken`].
@@ -200,11 +197,11 @@ impl Registration {
         self.presence.taken().await
     }
 
-    /// What it says of itself. Waits for an update that is under way. Costs nothing, but after a cancelled
-    /// update as much as that.
+    /// The current data. Waits for an update in progress. Costs nothing, except after a cancelled update, whose
+    /// cost it has.
     ///
     /// # Session loss
-    /// Has no effect: what was asked for counts in the next session.
+    /// None: the requested data counts in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -213,18 +210,18 @@ impl Registration {
         self.announced().confirmed.clone()
     }
 
-    /// Changes what it says of itself, now and in later sessions. Returns when a server has confirmed it,
-    /// or at once while the node is known not to be there, which is then made with it. Without a server it
-    /// waits for one, however long that takes: see [`Registration::update_timeout`]. Costs one round trip,
-    /// after those of earlier updates.
+    /// Changes the data, now and in later sessions. Returns when a server has confirmed it, or at once while the
+    /// node is known to be missing; it is then created with the new data. Without a server it waits for one,
+    /// however long that takes: see [`Registration::update_timeout`]. Costs one round trip, after those of earlier
+    /// updates.
     ///
     /// # Errors
-    /// If it is refused for good, and stays as it was; if it changes the service or the id; or if the
-    /// registration has ended.
+    /// If the change is refused permanently, and the data stays unchanged; if it changes the service or the id; or
+    /// if the registration has ended.
     ///
     /// # Cancel safety
-    /// It is not changed, or changed in the background. The next update, or look at the instance, finds
-    /// out which, with a write more.
+    /// When dropped, the data is not changed, or is changed in the background. The next update, or read of the
+    /// instance, finds out which, with one more write.
     ///
     /// # Session loss
     /// The instance is registered with the change in the next session.
@@ -232,14 +229,13 @@ impl Registration {
         self.update_until(change, pending()).await.unwrap_or(Ok(()))
     }
 
-    /// [`Registration::update`], but not waited for longer than `timeout`. Costs what
-    /// [`Registration::update`] does.
+    /// [`Registration::update`], with a time limit. Costs the same.
     ///
     /// # Errors
-    /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is
-    /// not taken back: as after a cancelled update, it is made as soon as a server is there, in the
-    /// background. One behind earlier updates that are not confirmed either is made on top of them, and
-    /// may be refused for what one of them has asked for.
+    /// As [`Registration::update`]; and [`RegisterError::Timeout`] if no server has confirmed it in time. It is not
+    /// undone: as after a cancelled update, it is made as soon as a server is reachable, in the background. If
+    /// earlier updates are not confirmed either, it is made on top of them, and may be refused because of one of
+    /// them.
     ///
     /// # Cancel safety
     /// As [`Registration::update`].
@@ -255,7 +251,7 @@ impl Registration {
         updated.unwrap_or_else(|| Err(RegisterError::Timeout { node: self.path.clone(), timeout }))
     }
 
-    /// `None` if it is late, and goes on by itself.
+    /// `None` if the time is over; the update continues by itself.
     async fn update_until(
         &self,
         change: impl FnOnce(&mut Instance),
@@ -263,7 +259,7 @@ impl Registration {
     ) -> Option<Result<(), RegisterError>> {
         let mut late = pin!(late);
         let turn = tokio::select! {
-            // One order, so that a simulation can be repeated.
+            // A fixed order makes simulations reproducible.
             biased;
             turn = self.turn() => Some(turn),
             () = &mut late => None,
@@ -273,7 +269,7 @@ impl Registration {
             Ok(posted) => posted,
             Err(error) => return Some(Err(error)),
         };
-        // Else those that it is built upon are waited for.
+        // Otherwise waits for the updates that it is based on.
         turn.as_ref()?;
         tokio::select! {
             biased;
@@ -282,23 +278,23 @@ impl Registration {
         }
     }
 
-    /// Waits until it is known what came of all that was asked for.
+    /// Waits until the outcome of all requested updates is known.
     async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         let turn = self.turn.lock().await;
         loop {
-            // Perhaps once more: what is refused is refused again.
+            // Perhaps once more: a refused update is refused again.
             let posted = {
                 let announced = self.announced();
                 let Some(asked) = &announced.asked else { return turn };
                 let posted = self.presence.begin_update(asked.to_json().into());
                 PendingChange { instance: asked.clone(), posted }
             };
-            // Its error was that of the update.
+            // Its error was returned by the update.
             let _ = self.settle(posted).await;
         }
     }
 
-    /// Begins a change of what it says of itself, on top of all that was asked for.
+    /// Begins a change of the data, on top of all requested ones.
     fn ask(&self, change: impl FnOnce(&mut Instance)) -> Result<PendingChange, RegisterError> {
         let mut announced = self.announced();
         let earlier = announced.asked.as_ref().unwrap_or(&announced.confirmed);
@@ -320,7 +316,7 @@ impl Registration {
     ) -> Result<(), PresenceError> {
         let settled = self.presence.finish_update(posted).await;
         let mut announced = self.announced();
-        // More may have been asked for since.
+        // More may have been requested since.
         if announced.asked.as_ref() == Some(&instance) {
             announced.asked = None;
         }
@@ -334,8 +330,8 @@ impl Registration {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for no new calls: our directories and Curator's providers pass over it. Calls that are under
-    /// way may go on. Costs an update.
+    /// Stops new calls: our directories and Curator's providers skip the instance. Calls in flight may continue.
+    /// Costs as much as an update.
     ///
     /// # Errors
     /// As [`Registration::update`].
@@ -349,8 +345,8 @@ impl Registration {
         self.update(|instance| instance.is_enabled = false).await
     }
 
-    /// [`Registration::drain`], but not waited for longer than `timeout`: for a program that is to end, with
-    /// servers or without. Costs an update.
+    /// [`Registration::drain`], with a time limit: for a program that is about to end, with servers or without.
+    /// Costs as much as an update.
     ///
     /// # Errors
     /// As [`Registration::update_timeout`].
@@ -364,7 +360,7 @@ impl Registration {
         self.update_timeout(|instance| instance.is_enabled = false, timeout).await
     }
 
-    /// Asks for calls again. Costs an update.
+    /// Allows calls again. Costs as much as an update.
     ///
     /// # Errors
     /// As [`Registration::update`].
@@ -378,7 +374,7 @@ impl Registration {
         self.update(|instance| instance.is_enabled = true).await
     }
 
-    /// Takes the instance out at once, and waits until that is certain. Costs two round trips.
+    /// Unregisters the instance at once, and waits for the confirmation. Costs two round trips.
     ///
     /// # Errors
     /// As [`Presence::end`].
@@ -387,13 +383,13 @@ impl Registration {
     /// As [`Presence::end`].
     ///
     /// # Cancel safety
-    /// It is taken out in the background.
+    /// When dropped, the instance is unregistered in the background.
     pub async fn unregister(self) -> Result<(), Error> {
         self.presence.end().await
     }
 }
 
-/// An instance as it is registered.
+/// The instance in the form in which it is registered.
 fn registered(mut instance: Instance) -> Result<Instance, RegisterError> {
     if instance.service_type != ServiceType::Dynamic {
         let Instance { id, service_type, .. } = instance;

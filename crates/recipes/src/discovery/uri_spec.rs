@@ -1,4 +1,4 @@
-//! How a URI is made of an instance.
+//! URI templates of instances.
 
 use lockkeeper_client::fails_for_good;
 use std::borrow::Cow;
@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How the URI of an instance is made: text, and names in braces for which what the instance says is
-/// put in. It is Curator's, which any of its programs can read.
+/// The template of an instance's URI: text, and names in braces that are replaced by the instance's data. It is
+/// Curator's, which any of its programs can read.
 ///
-/// The names are `scheme` (`https` if there is a port for TLS, else `http`), `name` (of the service),
-/// `id`, `address`, `port`, `ssl-port`, `registration-time-utc`, `service-type`, and `[` and `]` for
-/// braces. Any other name is left out.
+/// The names are `scheme` (`https` if there is a port for TLS, else `http`), `name` (of the service), `id`,
+/// `address`, `port`, `ssl-port`, `registration-time-utc`, `service-type`, and `[` and `]` for braces. Any other
+/// name is left out.
 ///
 /// ```
 /// use lockkeeper::{Instance, UriSpec};
@@ -32,13 +32,13 @@ pub struct UriSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UriPart {
-    /// Text, or the name of what is put in.
+    /// Text, or the name of a variable.
     pub value: String,
-    /// Whether it is a name.
+    /// Whether it is the name of a variable.
     pub variable: bool,
 }
 
-/// Why a text is no [`UriSpec`].
+/// Why a text is not a [`UriSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriSpecError {
@@ -46,7 +46,7 @@ pub enum UriSpecError {
     #[error("a name in braces contains a brace; write {{[}} for a brace that is text")]
     Nested,
     /// A brace closes outside of braces.
-    #[error("a brace closes and none is open; write {{]}} for a brace that is text")]
+    #[error("a brace closes that was not opened; write {{]}} for a brace that is text")]
     NotOpen,
     /// A brace never closes.
     #[error("a brace is not closed")]
@@ -61,7 +61,7 @@ impl UriSpec {
         &self.parts
     }
 
-    /// The URI in which the names are replaced by what there is for them.
+    /// The URI with the names replaced by their values.
     pub(super) fn build<'a>(&self, variable: impl Fn(&str) -> Option<Cow<'a, str>>) -> String {
         let mut uri = String::new();
         for part in &self.parts {
@@ -107,7 +107,7 @@ impl FromStr for UriSpec {
     }
 }
 
-/// The text that it can be read from.
+/// Displays the text from which it can be parsed.
 impl fmt::Display for UriSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.parts {

@@ -8,14 +8,14 @@ use lockkeeper_client::retry::{TooLong, is_transient};
 /// The data of a marker whose step was sent alone. It is empty otherwise.
 const GIVEN_UP: &[u8] = b"given up";
 
-/// What the transaction has done.
+/// The effect of the transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
-    /// What each step was answered; `None` if the marker alone tells that it was applied.
+    /// The result of each step; `None` if only the marker shows that the transaction was applied.
     pub(crate) results: Option<Vec<OpResult>>,
-    /// Its number.
+    /// The transaction's zxid.
     pub(crate) zxid: Zxid,
-    /// When it was applied, in milliseconds since 1970 by the servers' clock; `None` if no answer tells.
+    /// When it was applied, in milliseconds since 1970 by the servers' clock; `None` if no answer has the time.
     pub(crate) at_unix_ms: Option<u64>,
 }
 
@@ -40,16 +40,16 @@ pub(crate) fn created_name(result: &OpResult) -> Option<&str> {
 /// Why a transaction was not applied, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// None of it was.
+    /// It was not applied.
     NotApplied(TransactionError),
-    /// None of it was, and it was given up: the connection was lost each time that it was sent.
+    /// It was not applied, and was given up: the connection was lost each time that it was sent.
     TooLong(TooLong),
-    /// The session ended before that was known, or no server could be reached for as long as it lasts.
+    /// The session ended, or no server could be reached for a session timeout, before the outcome was known.
     Unknown(TransactionError),
 }
 
 impl WriteError {
-    /// Whether the first of the steps was refused with one of these.
+    /// Whether the first step was refused with one of these codes.
     pub(crate) fn refuses_first(&self, codes: &[ErrorCode]) -> bool {
         matches!(
             self,
@@ -59,15 +59,15 @@ impl WriteError {
     }
 }
 
-/// What comes after an answer.
+/// What to do after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It is over.
+    /// Return this result.
     Done(Result<Applied, WriteError>),
-    /// The same transaction is sent again, in the same session.
+    /// Send the same transaction again, in the same session.
     Again(Error),
-    /// It was not applied, and the marker is of no use any more: with another one, in the session that
-    /// there is then.
+    /// The transaction was not applied, and the marker is unusable: start over with another marker, in the
+    /// session of that time.
     OtherMarker,
 }
 
@@ -76,9 +76,9 @@ pub(super) enum Next {
 pub(super) struct Attempt {
     /// The version of the marker.
     marker: i32,
-    /// Whether one that was sent before may have been applied.
+    /// Whether an earlier sending may have been applied.
     doubted: bool,
-    /// Why it is sent no more.
+    /// Why the transaction is not sent any more.
     given_up: Option<TooLong>,
 }
 
@@ -87,9 +87,9 @@ impl Attempt {
         Self { marker, doubted: false, given_up: None }
     }
 
-    /// Lets only the step on the marker be sent from now on. It tells whether the transaction was applied
-    /// before, and keeps one that is still on its way from being applied later. What it writes tells it
-    /// from the transaction, if its own answer is lost too.
+    /// From now on, sends only the step on the marker. Its result shows whether the transaction was applied
+    /// before, and it prevents a transaction that is still in flight from being applied later. The data that it
+    /// writes distinguishes it from the transaction if its own answer is lost too.
     pub(super) fn give_up(&mut self, why: TooLong) {
         self.given_up.get_or_insert(why);
     }
@@ -103,17 +103,17 @@ impl Attempt {
         Bytes::from_static(if self.is_given_up() { GIVEN_UP } else { b"" })
     }
 
-    /// Whether the marker is to be looked at, too, behind the next one that is sent.
+    /// Whether the next request must be followed by a read of the marker.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted
     }
 
-    /// The version of the marker when this transaction has been applied, or the step on the marker alone.
+    /// The version of the marker after this transaction, or after the step on the marker alone.
     pub(super) fn raised(&self) -> i32 {
         self.marker.wrapping_add(1)
     }
 
-    /// Judges the answer to the transaction, and the look at the marker if there was one.
+    /// Evaluates the answer to the transaction, and the read of the marker if there was one.
     pub(super) fn answered(
         &mut self,
         answer: Result<(Vec<OpResult>, Zxid), TransactionError>,
@@ -131,11 +131,11 @@ impl Attempt {
             Err(TransactionError::Request(error)) => self.unanswered(error),
             Err(error @ TransactionError::Failed { index: 0, code, .. }) => match code {
                 ErrorCode::BadVersion => self.marked(error, look),
-                // After a doubt, only the marker could have told.
+                // After a lost answer, only the marker could show the outcome.
                 ErrorCode::NoNode if !self.doubted => Next::OtherMarker,
                 _ => self.refused(error),
             },
-            // The marker was as expected, so nothing that was sent before was applied.
+            // The marker was unchanged, so no earlier sending was applied.
             Err(TransactionError::Failed { index, op, path, code }) => {
                 let failed = TransactionError::Failed { index: index - 1, op, path, code };
                 Next::Done(Err(WriteError::NotApplied(failed)))
@@ -144,15 +144,14 @@ impl Attempt {
         }
     }
 
-    /// The marker shows that the transaction was applied, if one was sent before, or the step on the
-    /// marker alone.
+    /// The marker's version shows that an earlier transaction was applied, or the step on the marker alone.
     fn marked(
         &mut self,
         error: TransactionError,
         look: Option<Result<Option<Stat>, Error>>,
     ) -> Next {
         if !self.doubted {
-            // Somebody else has changed it.
+            // Another program has changed the marker.
             return Next::OtherMarker;
         }
 
@@ -164,7 +163,7 @@ impl Attempt {
                 })
             }
             Some(Err(error)) => self.unanswered(error),
-            // It is gone with its session, or somebody else has changed it.
+            // The marker is gone with its session, or another program has changed it.
             _ => self.refused(error),
         }
     }
@@ -180,7 +179,7 @@ impl Attempt {
         self.refused(error.into())
     }
 
-    /// It is over without an answer that tells.
+    /// The attempt is over without an answer that shows the outcome.
     fn refused(&self, error: TransactionError) -> Next {
         Next::Done(Err(match self.doubted {
             true => WriteError::Unknown(error),
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(doubted(4).answered(refused.clone(), marker(5)), by_marker);
         assert_eq!(Attempt::new(4).answered(refused.clone(), None), Next::OtherMarker);
 
-        // Without the marker, or with one that somebody else has changed, nothing is known.
+        // If the marker is missing, or another program has changed it, the outcome is unknown.
         for look in [Some(Ok(None)), marker(6)] {
             let unknown = WriteError::Unknown(refused.clone().expect_err("failed"));
             assert_eq!(doubted(4).answered(refused.clone(), look), Next::Done(Err(unknown)));

@@ -1,35 +1,35 @@
-//! Writes whose outcome is certain also when the reply to them is lost.
+//! Writes whose outcome is certain even when the reply is lost.
 //!
 //! Each transaction begins with a step on an *outcome marker*, an ephemeral node of the session: it
 //! changes the marker's data if its version is still the known one. After a lost reply the same
-//! transaction is sent again. If that first step is then refused, the transaction had been applied
-//! before, and the marker's mzxid is its number; else it is applied now, once. It costs no round trip,
-//! and one step in the same transaction.
+//! transaction is sent again. If its first step is then refused, the transaction was applied before, and
+//! the marker's mzxid is its zxid; otherwise it is applied now, once. This costs one step in the same
+//! transaction and no round trip.
 //!
 //! The marker is created by a request of its own, which is confirmed before the first transaction is
-//! sent. If a transaction created it, a repeat could create it anew after somebody had deleted it, and be
-//! applied twice. So a marker that is missing at a repeat always means that nothing is known.
+//! sent. If a transaction created it, a repeat could create it again after it was deleted, and be
+//! applied twice. So a marker that is missing at a repeat always means that the outcome is unknown.
 //!
-//! Looking at the nodes that were written cannot tell as much: others may have written the same, or
-//! over it. Nor can `sync` and a look, which a leader that was deposed may answer.
+//! Reading the nodes that were written shows less: other programs may have written the same data, or
+//! overwritten it. `sync` and a read do not help, because a deposed leader may answer them.
 //!
-//! A server that takes less at once than its client closes the connection at a longer request. So what is
-//! long and was lost several times in a row is not sent again; only the step on the marker is. If it is
-//! refused, the transaction had been applied, or an earlier one of these lone steps, which the marker's data
-//! tells.
+//! A server with a smaller request limit than its client closes the connection at a longer request. So a
+//! long transaction that was lost several times in a row is not sent again; only the step on the marker is.
+//! If that step is refused, the transaction was applied, or an earlier one of these single steps was. The
+//! marker's data shows which.
 //!
-//! The marker goes with its session. If that ends before there is an answer, the outcome cannot be
-//! known any more, and that is what the caller is told. It never happens otherwise, unless somebody
-//! deletes the marker.
+//! The marker is deleted with its session. If the session ends before the answer comes, the outcome stays
+//! unknown, and the caller gets that as an error. Otherwise this happens only if another program deletes
+//! the marker.
 //!
-//! `attempt` decides what an answer means; `rivalry` when to try again after another program was quicker;
-//! `writer` sends, one transaction at a time; `writers` has one for each write that a handle has under way;
-//! `shared_write` lets one write answer the calls of many tasks; `session_owned` is the node of a marker; `attempt_node` sees to it that whatever
-//! may have been created is deleted.
+//! `attempt` decides what an answer means; `contention_backoff` when to try again after another program was faster;
+//! `writer` sends one transaction at a time; `writers` has one for each write of a handle that is in progress;
+//! `shared_write` answers the calls of many tasks with one write; `session_owned` is the node of a marker;
+//! `attempt_node` deletes a node that may have been created.
 
 mod attempt;
 mod attempt_node;
-mod rivalry;
+mod contention_backoff;
 mod session_owned;
 pub(crate) mod shared_write;
 mod writer;

@@ -5,7 +5,7 @@ use lockkeeper_client::{Client, CreateMode, Error, Outcome, SessionId, ZnodePath
 
 use crate::exact::attempt_node::AttemptNode;
 
-/// An ephemeral node of one session. It is deleted when this goes away.
+/// An ephemeral node of one session. Dropping this deletes the node.
 #[derive(Debug)]
 pub(crate) struct SessionOwned {
     client: Client,
@@ -14,13 +14,13 @@ pub(crate) struct SessionOwned {
 }
 
 impl SessionOwned {
-    /// One that is about to be created, under a name that no other node has.
+    /// A node to be created under a name that no other node has.
     pub(crate) fn new(client: &Client, path: ZnodePath) -> Self {
         let node = AttemptNode::once(client, path.clone());
         Self { client: client.clone(), path, node }
     }
 
-    /// Creates it. When that fails, another one needs another name.
+    /// Creates it. After a failure, use a new node with another name.
     pub(crate) async fn create(&mut self, data: Bytes) -> Result<(), Error> {
         match self.client.create(&self.path, data, CreateMode::Ephemeral).await {
             Ok(created) => {

@@ -1,26 +1,26 @@
-//! [`SharedWrite`]: calls by the clones of a handle that one write answers together.
+//! [`SharedWrite`]: one write answers the calls of many clones of a handle.
 //!
-//! The write is a task of the client's runtime. So it goes on whichever callers are dropped or not polled,
-//! and whichever runtimes of theirs stand still. A task that ends early, by a panic or with its runtime,
-//! drops the calls that wait for it, and these return without an answer.
+//! The write is a task on the client's runtime. So it continues if callers are dropped or not polled, and if their
+//! runtimes are blocked. A task that ends early, by a panic or with its runtime, drops the calls that wait for it;
+//! they return without an answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockkeeper_client::Client;
 use tokio::sync::oneshot;
 
-/// Calls with a `Q` that wait for an `A`, and the state `S` that one write leaves to the next.
+/// Calls with a question `Q` that wait for an answer `A`, and the state `S` that one write leaves to the next.
 #[derive(Clone)]
 pub(crate) struct SharedWrite<Q, A, S>(Arc<Mutex<Calls<Q, A, S>>>);
 
 struct Calls<Q, A, S> {
     waiting: Vec<SharedCall<Q, A>>,
-    /// Whether a task is running, which will look here again.
+    /// Whether a task is running that will check for calls again.
     is_running: bool,
     state: Option<S>,
 }
 
-/// A call that waits.
+/// A waiting call.
 pub(crate) struct SharedCall<Q, A> {
     pub(crate) question: Q,
     answer: oneshot::Sender<A>,
@@ -39,8 +39,8 @@ impl<Q, A, S> SharedWrite<Q, A, S> {
         Self(Arc::new(Mutex::new(calls)))
     }
 
-    /// Waits for the answer to a question. Spawns `write` unless it is running; it has to answer calls until
-    /// [`WriteTurn::next`] has no more. `None` if it ends before it has answered.
+    /// Waits for the answer to a question. Spawns `write` unless it is running; `write` must answer calls until
+    /// [`WriteTurn::next`] returns `None`. Returns `None` if the task ends before it has answered.
     pub(crate) async fn ask<W>(
         &self,
         client: &Client,
@@ -71,16 +71,16 @@ impl<Q, A, S> SharedWrite<Q, A, S> {
 
 lockkeeper_client::impl_debug!(SharedWrite<Q, A, S>, self =>);
 
-/// The right to answer the calls, which one task has at a time.
+/// The right to answer the calls. One task has it at a time.
 pub(crate) struct WriteTurn<Q, A, S> {
     calls: Arc<Mutex<Calls<Q, A, S>>>,
-    /// What the next write begins with; nothing at first, and after a task that has ended early.
+    /// The state to begin the next write with; `None` at first, and after a task that has ended early.
     pub(crate) state: Option<S>,
     is_over: bool,
 }
 
 impl<Q, A, S> WriteTurn<Q, A, S> {
-    /// The calls that wait, or `None` if there are none: then the turn is over.
+    /// The waiting calls; `None` if none wait, which ends the turn.
     pub(crate) fn next(&mut self) -> Option<Vec<SharedCall<Q, A>>> {
         let mut calls = lock(&self.calls);
         let mut waiting = std::mem::take(&mut calls.waiting);
@@ -93,7 +93,7 @@ impl<Q, A, S> WriteTurn<Q, A, S> {
         Some(waiting)
     }
 
-    /// Adds the calls that wait to a batch, and removes those whose callers have been dropped.
+    /// Adds the waiting calls to a batch, and removes those whose callers have been dropped.
     pub(crate) fn refresh(&self, batch: &mut Vec<SharedCall<Q, A>>) {
         batch.append(&mut lock(&self.calls).waiting);
         batch.retain(|call| !call.answer.is_closed());
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// What nothing here takes unless it hangs.
+    /// Longer than any operation here takes unless it hangs.
     const HANGS: Duration = Duration::from_secs(20);
 
     type Count = SharedWrite<bool, u32, u32>;
@@ -148,7 +148,7 @@ mod tests {
         Client::builder().connect_later("127.0.0.1:1").unwrap()
     }
 
-    /// Seen to fail when whatever came after a panic panicked too.
+    /// Failed when any panic was followed by a second one.
     #[tokio::test]
     async fn a_panic_in_the_work_ends_what_it_was_to_answer_and_nothing_else() {
         let (count, client) = (Count::new(), client());

@@ -1,4 +1,4 @@
-//! Sends transactions with an outcome marker, one after the other.
+//! Sends transactions with an outcome marker, one at a time.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use lockkeeper_client::{
 };
 
 use crate::exact::attempt::{Applied, Attempt, Next, WriteError};
-use crate::exact::rivalry::Rivalry;
+use crate::exact::contention_backoff::ContentionBackoff;
 use crate::exact::session_owned::SessionOwned;
 
-/// Where the markers are, unless a builder says otherwise: no recipe lists or caches it.
+/// The default directory of the markers. No recipe lists or caches it.
 pub(crate) const DEFAULT_MARKERS: &str = "/lockkeeper-outcomes";
 
 /// Sends transactions whose outcome is certain; see [`crate::exact`].
 #[derive(Debug)]
 pub(crate) struct ExactWriter {
     client: Client,
-    /// Where the markers are.
+    /// The directory of the markers.
     directory: ZnodePath,
     marker: Option<Marker>,
-    rivalry: Rivalry,
-    /// How long the last transaction took.
+    contention_backoff: ContentionBackoff,
+    /// The duration of the last transaction.
     took: Duration,
     /// The session in which the last write began.
     session: SessionId,
@@ -33,40 +33,41 @@ pub(crate) struct ExactWriter {
 impl ExactWriter {
     pub(crate) fn new(client: &Client, directory: &ZnodePath) -> Self {
         let (client, directory) = (client.clone(), directory.clone());
-        let (rivalry, took, session) = (Rivalry::default(), Duration::ZERO, SessionId::NONE);
-        Self { client, directory, marker: None, rivalry, took, session }
+        let (contention_backoff, took, session) =
+            (ContentionBackoff::default(), Duration::ZERO, SessionId::NONE);
+        Self { client, directory, marker: None, contention_backoff, took, session }
     }
 
-    /// To be called before each write over a value that is read: returns when other programs have had the
-    /// time to write it, after a turn of this one. Says whether what was read before must be read again: it
-    /// is out of date, or is of an earlier session, which servers that were set back have ended.
+    /// Call before each write to a value that was read: returns when other programs have had time to write it,
+    /// after a turn of this one. Returns whether the value must be read again, because it is out of date, or was
+    /// read in an earlier session, which may have ended because servers were set back.
     ///
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn let_others(&mut self) -> bool {
-        let has_waited = waited(self.rivalry.rest(self.client.now())).await;
+        let has_waited = waited(self.contention_backoff.rest(self.client.now())).await;
         let session = self.client.session_id();
         std::mem::replace(&mut self.session, session) != session || has_waited
     }
 
-    /// To be called when a transaction was refused because another program was quicker: returns when to try
-    /// again. Says whether it waited, so that what was read before is out of date.
+    /// Call when a transaction was refused because another program was faster: returns when to try again.
+    /// Returns whether it waited, so that earlier reads are out of date.
     ///
     /// # Cancel safety
     /// Safe.
     pub(crate) async fn lost(&mut self) -> bool {
-        let wait = self.rivalry.lost(self.took, self.client.now(), fastrand::f64());
+        let wait = self.contention_backoff.lost(self.took, self.client.now(), fastrand::f64());
         waited(wait).await
     }
 
-    /// Creates the marker if there is none, so that the next transaction need not. Costs one round
-    /// trip then, for which a caller has something else to wait for.
+    /// Creates the marker if it is missing, so that the next transaction need not. Costs one round trip then,
+    /// which can overlap another wait of the caller.
     ///
     /// # Errors
-    /// If it cannot be created; nothing was written.
+    /// If the marker cannot be created; nothing was written.
     ///
     /// # Cancel safety
-    /// Safe; nothing is left.
+    /// Safe; leaves no node behind.
     pub(crate) async fn prepare(&mut self) -> Result<(), WriteError> {
         let marker = self.marker().await.map_err(not_applied)?;
         self.marker = Some(marker);
@@ -79,18 +80,17 @@ impl ExactWriter {
     }
 
     /// Applies the steps in one transaction, at most once. Costs one round trip when the session has a
-    /// marker, one more to create it, and one more after each lost reply; the first one of all may have
-    /// to create the directory of the markers before.
+    /// marker, one more to create it, and one more after each lost reply. The very first may also create the
+    /// directory of the markers.
     ///
     /// # Errors
-    /// [`WriteError::NotApplied`] if a step was refused, with its index among the steps that were
-    /// given; [`WriteError::TooLong`] if servers seem to close the connection at it;
-    /// [`WriteError::Unknown`] if the session ended, or somebody deleted the marker, before the outcome was
-    /// known.
+    /// [`WriteError::NotApplied`] if a step was refused, with its index among the given steps;
+    /// [`WriteError::TooLong`] if the connection is lost at each attempt; [`WriteError::Unknown`] if the session
+    /// ended, or the marker was deleted, before the outcome was known.
     ///
     /// # Cancel safety
-    /// When dropped after the transaction was sent, it may be applied or not, at most once; the next
-    /// transaction is as exact as ever.
+    /// When dropped after the transaction was sent, it is applied at most once. The next transaction is
+    /// exact again.
     pub(crate) async fn commit(
         &mut self,
         steps: impl Fn(Transaction) -> Transaction,
@@ -98,10 +98,10 @@ impl ExactWriter {
         self.commit_in(None, steps).await
     }
 
-    /// [`ExactWriter::commit`], but in this session only, if there is one given: in a later one nothing is applied.
+    /// Like [`ExactWriter::commit`], but only in the given session, if any: in a later one, nothing is applied.
     ///
     /// # Errors
-    /// As [`ExactWriter::commit`]; [`WriteError::NotApplied`] with the end of the session, if it is over.
+    /// As [`ExactWriter::commit`]; [`WriteError::NotApplied`] with the end of the session, if it has ended.
     ///
     /// # Cancel safety
     /// As [`ExactWriter::commit`].
@@ -114,7 +114,7 @@ impl ExactWriter {
             let mut marker = self.marker().await.map_err(not_applied)?;
             if let Some(wanted) = session.filter(|wanted| *wanted != marker.session()) {
                 self.marker = Some(marker);
-                // A session that was followed by another one has ended: the client refuses this.
+                // A session that has a successor has ended: the client refuses the request.
                 let refused = steps(self.client.transaction()).in_session(wanted).commit_numbered();
                 return match refused.await {
                     Ok((results, zxid)) => {
@@ -136,10 +136,10 @@ impl ExactWriter {
                 marker.version = attempt.raised();
             }
             if outcome.is_ok() {
-                self.rivalry.won(self.took, now, fastrand::f64());
+                self.contention_backoff.won(self.took, now, fastrand::f64());
             }
 
-            // After a refusal it is as it was before, which the next one relies on only if this is
+            // A refused transaction leaves the marker unchanged. The next one relies on that only if the refusal is
             // certain.
             if !matches!(outcome, Err(WriteError::Unknown(_))) {
                 self.marker = Some(marker);
@@ -148,8 +148,8 @@ impl ExactWriter {
         }
     }
 
-    /// Sends the same transaction until its outcome is known; `None` if it was not applied and needs
-    /// another marker.
+    /// Sends the same transaction until its outcome is known; `None` if it was not applied and needs another
+    /// marker.
     async fn in_one_session(
         &self,
         marker: &Marker,
@@ -168,7 +168,7 @@ impl ExactWriter {
                     false => None,
                 }
             };
-            // Sent in one go, and in this order.
+            // Pipelined in this order.
             let (answer, look) = tokio::join! { biased; transaction.commit_numbered(), look };
 
             match attempt.answered(answer, look) {
@@ -178,14 +178,14 @@ impl ExactWriter {
                     if let Some(why) = unanswered.one_more(&self.client, &error, size) {
                         attempt.give_up(why);
                     }
-                    // It can be tried again, or this would not be what comes next.
+                    // The error is transient, or `Next` would be another.
                     let _ = retry_pause(error).await;
                 }
             }
         }
     }
 
-    /// The marker of the present session, which there may have to be waited for.
+    /// The marker of the current session. May wait for a session.
     async fn marker(&mut self) -> Result<Marker, Error> {
         let session = self.client.session_id();
         if let Some(marker) = self.marker.take_if(|marker| marker.can_be_used_in(session)) {
@@ -207,16 +207,16 @@ impl ExactWriter {
                     }
                 }
                 Err(error) if error.is_session_expired() => {}
-                // Another one, under another name: this one is deleted if it was created.
+                // Use another marker under another name: this one is deleted if it was created.
                 Err(error) => retry_pause(error).await?,
             }
         }
     }
 }
 
-/// A client that makes the directory so that all can use it who use the servers: the first one to come makes the shared one,
-/// and its own list would keep the others out. Those who can delete another's marker leave it without an outcome, and
-/// change nothing.
+/// A client that creates the directory so that all users of the servers can use it. The first user creates the shared
+/// directory, and its own access control list would exclude the others. A user that deletes another's marker makes
+/// that outcome unknown, but changes nothing else.
 fn of_all(client: &Client, directory: &ZnodePath) -> Client {
     if client.creates_open() || directory.as_str() != DEFAULT_MARKERS {
         return client.clone();
@@ -237,7 +237,7 @@ fn not_applied(error: Error) -> WriteError {
     WriteError::NotApplied(TransactionError::Request(error))
 }
 
-/// The node whose version tells whether a transaction was applied.
+/// The node whose version shows whether a transaction was applied.
 #[derive(Debug)]
 struct Marker {
     node: SessionOwned,
@@ -245,8 +245,8 @@ struct Marker {
 }
 
 impl Marker {
-    /// Not when it has been changed so often that the next version could be taken for another one:
-    /// servers take -1 for any.
+    /// False when the marker has been changed so often that its next version would be -1, which servers take as
+    /// "any version".
     fn can_be_used_in(&self, session: SessionId) -> bool {
         self.session() == session && self.version != i32::MAX
     }
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// At -1 servers compare nothing, and a repeated transaction would be applied twice.
+    /// At version -1 servers compare nothing, and a repeated transaction would be applied twice.
     #[tokio::test]
     async fn a_marker_is_replaced_before_its_version_comes_around() {
         let engine = lockkeeper_engine::Engine::builder().start().await.unwrap();

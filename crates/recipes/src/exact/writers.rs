@@ -1,4 +1,4 @@
-//! A writer for each write that a handle has under way.
+//! A writer for each write of a handle that is in progress.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -7,15 +7,15 @@ use lockkeeper_client::{Client, ZnodePath};
 
 use crate::exact::writer::ExactWriter;
 
-/// How many writers, each with a marker on the server, are kept for later writes.
-const KEPT: usize = 8;
+/// The maximum number of writers, each with a marker on the server, that are kept for later writes.
+const MAX_IDLE: usize = 8;
 
-/// The writers of a handle. A write takes one of its own, so that none waits for another, which may
-/// be one that nobody polls any more.
+/// The writers of a handle. Each write takes its own writer, so that no write waits for another one, whose
+/// future may not be polled any more.
 #[derive(Debug)]
 pub(crate) struct Writers {
     client: Client,
-    /// Where the markers are.
+    /// The directory of the markers.
     directory: ZnodePath,
     idle: Mutex<Vec<ExactWriter>>,
 }
@@ -25,23 +25,23 @@ impl Writers {
         Self { client: client.clone(), directory, idle: Mutex::default() }
     }
 
-    /// A writer that no other write uses, until it is dropped.
-    pub(crate) fn take(&self) -> Taken<'_> {
+    /// A writer for exclusive use, until it is dropped.
+    pub(crate) fn take(&self) -> WriterInUse<'_> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let writer = idle.unwrap_or_else(|| ExactWriter::new(&self.client, &self.directory));
-        Taken { writers: self, writer: Some(writer) }
+        WriterInUse { writers: self, writer: Some(writer) }
     }
 }
 
-/// A writer that is in use.
+/// A writer in use.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct WriterInUse<'a> {
     writers: &'a Writers,
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     writer: Option<ExactWriter>,
 }
 
-impl Deref for Taken<'_> {
+impl Deref for WriterInUse<'_> {
     type Target = ExactWriter;
 
     fn deref(&self) -> &ExactWriter {
@@ -49,16 +49,16 @@ impl Deref for Taken<'_> {
     }
 }
 
-impl DerefMut for Taken<'_> {
+impl DerefMut for WriterInUse<'_> {
     fn deref_mut(&mut self) -> &mut ExactWriter {
         self.writer.as_mut().expect("it is there until the end")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for WriterInUse<'_> {
     fn drop(&mut self) {
         let mut idle = self.writers.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < KEPT {
+        if idle.len() < MAX_IDLE {
             idle.extend(self.writer.take());
         }
     }

@@ -1,42 +1,42 @@
-//! What can go wrong with groups.
+//! Errors of groups.
 
 use lockkeeper_client::{Outcome, PathError, ZnodePath, impl_failure};
 
 use crate::watch::{CacheError, PresenceError};
 
-/// Why a group cannot be, cannot be joined, or cannot be seen any more.
+/// An error of a group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// It is no path.
-    #[error("{0}; a group is named like /workers")]
+    /// The text is not a path.
+    #[error("{0}; the path of a group looks like /workers")]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot be a group; name a path of its own for it, like /workers")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be used for a group; use another path, such as /workers")]
     Reserved(ZnodePath),
-    /// No node can stand for a member of this name.
-    #[error("{id:?} cannot be the id of a member, which becomes the name of a node: {why}")]
+    /// The id is not valid for a member: its node could not have this name.
+    #[error("{id:?} is not a valid member id, because a node gets this name: {why}")]
     Id {
         /// The id.
         id: String,
         /// What is wrong with it.
         why: String,
     },
-    /// The layout has no room for what the member tells.
+    /// The layout cannot store the member's data.
     #[error(
-        "members of a kazoo Party have their id as their data, and no room for more; leave the data \
+        "the data of a kazoo Party member is its id, so it cannot have other data; leave the data \
          out, or use the layout of ShallowParty or of Curator"
     )]
     NoRoom,
-    /// The member's node cannot be made.
+    /// The member's node cannot be created.
     #[error("cannot join: {0}")]
     Join(#[source] PresenceError),
-    /// There is no view of the group any more, or none to be had.
+    /// The group cannot be watched, or no longer.
     #[error("the members of {group} cannot be followed: {source}")]
     View {
         /// The group.
         group: ZnodePath,
-        /// Why not.
+        /// The cause.
         source: CacheError,
     },
 }

@@ -1,4 +1,4 @@
-//! How members are named, and which nodes are none: pure.
+//! Names of members' nodes, and which nodes are not members. No I/O.
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, SessionId, Stat, ZnodePath};
@@ -9,27 +9,27 @@ use uuid::Uuid;
 use crate::group::error::GroupError;
 use crate::group::member::Member;
 
-/// What kazoo's `Party` puts behind its 32 digits.
+/// The text that kazoo's `Party` appends to its 32 digits.
 const PARTY: &str = "__party__";
 
-/// How the members of one group are named. All members must use the same layout.
+/// The names of the members' nodes in a group. All members must use the same layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupLayout {
-    /// As Curator's `GroupMember`: `<group>/<id>`; data: what the member tells.
+    /// As Curator's `GroupMember`: `<group>/<id>`. The data is the member's own.
     #[default]
     CuratorMember,
-    /// As kazoo's `Party`: `<group>/<32 hexadecimal digits>__party__`; data: the id, so there is no room
-    /// for anything else. An id may be there more than once. Data that is not UTF-8 makes an id with
-    /// replacement characters.
+    /// As kazoo's `Party`: `<group>/<32 hexadecimal digits>__party__`. The data is the id, so a member cannot
+    /// have other data. Several members may have the same id. Data that is not UTF-8 makes an id with replacement
+    /// characters.
     KazooParty,
-    /// As kazoo's `ShallowParty`: `<group>/<32 hexadecimal digits>-<id>`; data: the id, unless the member
-    /// tells something. An id may be there more than once.
+    /// As kazoo's `ShallowParty`: `<group>/<32 hexadecimal digits>-<id>`. The data is the id, unless the member
+    /// sets other data. Several members may have the same id.
     KazooShallowParty,
 }
 
 impl GroupLayout {
-    /// The node and the data of a new member, which nobody else will ever be.
+    /// The node and the data of a new member. The node's name is unique.
     pub(super) fn place(
         self,
         group: &ZnodePath,
@@ -56,8 +56,7 @@ impl GroupLayout {
         Ok((node, data))
     }
 
-    /// What the nodes above members are made as. kazoo makes its parents once, and fails when they are
-    /// gone.
+    /// The mode of created parents. kazoo creates its parents once, and fails when they are gone.
     pub(super) fn parents(self) -> CreateMode {
         match self {
             Self::CuratorMember => CreateMode::Container,
@@ -70,7 +69,7 @@ impl GroupLayout {
         self.own_name(name, stat).is_some()
     }
 
-    /// The member that a node is; `None` if it is none.
+    /// Parses a member from its node; `None` if the node is not a member.
     pub(super) fn read(
         self,
         group: &ZnodePath,
@@ -93,16 +92,16 @@ impl GroupLayout {
         })
     }
 
-    /// The layout in which a node of this name is a member; `None` if it is none in any.
+    /// The layout in which a node of this name is a member; `None` if it is not a member in any layout.
     pub(super) fn of(name: &str, stat: &Stat) -> Option<Self> {
         let layouts = [Self::KazooParty, Self::KazooShallowParty, Self::CuratorMember];
         layouts.into_iter().find(|layout| layout.is_member(name, stat))
     }
 
-    /// What the name of a member's node says of it; `None` if the node is no member. The data must not
-    /// decide that: it changes, and the name of a view does not change with it.
+    /// The part of a member's node name that identifies it; `None` if the node is not a member. The data must not
+    /// decide that, because it can change without a change of the view's id.
     fn own_name<'a>(self, name: &'a str, stat: &Stat) -> Option<&'a str> {
-        // Whoever does not go with a session is no member: nobody would ever notice its death.
+        // A node that is not ephemeral is not a member: its death could not be noticed.
         if stat.ephemeral_owner == SessionId::NONE {
             return None;
         }
@@ -117,7 +116,7 @@ impl GroupLayout {
     }
 }
 
-/// Whether a name that could be an id is that of a node of a party, or of a contender.
+/// Whether a name that could be an id is that of a party's or a contender's node.
 fn is_of_another_kind(name: &str) -> bool {
     let is_contender = || Usage::of(&[name.to_owned()]).is_some();
     let is_named_for_one = name.starts_with("_c_") || name.get(..32).is_some_and(is_hex);
@@ -186,15 +185,15 @@ mod tests {
         }
         let lasting = Stat { ephemeral_owner: SessionId::NONE, ..ephemeral() };
         assert_eq!(CuratorMember.read(&group(), "host-7", b"", &lasting), None);
-        // Ids that merely end like a contender's name.
+        // Ids that only end like a contender's name.
         for id in ["a-lock-0000000007", "web-latch-0000000001"] {
             assert_eq!(read(CuratorMember, id).as_deref(), Some(id));
         }
     }
 
-    /// Data may change, and the name of a view does not: it must not decide who is a member.
+    /// Data may change without a change of the view's id, so it must not decide membership.
     #[test]
-    fn data_does_not_decide_who_is_a_member() {
+    fn data_does_not_decide_membership() {
         for (layout, name) in [
             (CuratorMember, "host-7".to_owned()),
             (KazooParty, format!("{HEX}__party__")),

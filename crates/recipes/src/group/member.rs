@@ -1,4 +1,4 @@
-//! One member of a group, as anybody sees it.
+//! One member of a group.
 
 use bytes::Bytes;
 use lockkeeper_client::{SessionId, ZnodePath};
@@ -13,17 +13,17 @@ use crate::group::layout::GroupLayout;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Member {
-    /// What it calls itself. In kazoo's layouts two members may have the same.
+    /// Its id. In kazoo's layouts, two members may have the same id.
     pub id: String,
-    /// The transaction of its joining: larger for whoever joined later, and another one each time that it
-    /// comes back.
+    /// The transaction that created its node. It is larger for members that joined later, and new each time that
+    /// the member comes back.
     pub token: FencingToken,
-    /// What it tells. With [`GroupLayout::KazooParty`](crate::GroupLayout::KazooParty), its id.
+    /// Its data. With [`GroupLayout::KazooParty`](crate::GroupLayout::KazooParty), its id.
     pub data: Bytes,
-    /// When it joined, in milliseconds since 1970 by the clock of the servers: for people to read.
+    /// When it joined, in milliseconds since 1970 by the clock of the servers. For display.
     #[serde(default)]
     pub since_unix_ms: u64,
-    /// The session that it goes with.
+    /// The session that owns its node.
     pub session: SessionId,
     /// Its node.
     pub node: ZnodePath,

@@ -1,4 +1,4 @@
-//! Seeing who is in a group.
+//! Watching the members of a group.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::group::layout::GroupLayout;
 use crate::group::view::{GroupView, MemberChange, ViewId};
 use crate::watch::{CacheChanges, CacheError, TreeCache};
 
-/// Who is in a group, kept up to date by a watch.
+/// The members of a group, kept up to date by a watch.
 ///
-/// Each view is the group after one transaction, and has a [name](ViewId): equal names mean equal members,
-/// whoever looks. Names only grow, unless the servers themselves go back to an older state, because they
-/// were restored or replaced: then the views follow them.
+/// Each view is the group after one transaction, and has an [id](ViewId): equal ids mean equal members, on every
+/// machine. Ids only grow, unless the servers return to an older state, because they were restored or replaced:
+/// then the views follow them.
 ///
-/// A name is known from what is read anyway, on every server from 3.6 on: with a member that joined comes the
-/// transaction of its joining, and for one that left the group's node is read, which has the transaction of
-/// the leaving. Servers from 3.9 name the transaction in the event too. That saves nothing, as only an
-/// answer tells that a transaction has no more events.
+/// The id needs no extra reads, on every server from 3.6 on: the stat of a member that joined has the transaction
+/// of its joining, and after a member has left, the group's node is read, whose stat has the transaction of the
+/// leaving. Servers from 3.9 send the transaction with the event too. That saves nothing, because only an answer
+/// shows that a transaction has no more events.
 ///
-/// While the client is cut off, and between two sessions, the last view stays readable
-/// ([`Members::is_current`] says so); what is different afterwards comes as changes. A member that dies
-/// leaves when its session ends, which is a session timeout and a tick of the server later.
+/// While the client is disconnected, and between two sessions, the last view stays readable
+/// ([`Members::is_current`] is false then). Differences that are found afterwards are reported as changes. A
+/// member that dies leaves when its session ends, after the session timeout and up to a tick of the server more.
 ///
-/// Cheap to clone. The watch goes with the last clone and the last [`MemberChanges`].
+/// Cheap to clone. The watch ends with the last clone and the last [`MemberChanges`].
 #[derive(Clone, Debug)]
 pub struct Members {
     cache: TreeCache,
@@ -44,44 +44,43 @@ impl Members {
         Ok(Self { cache, group: group.clone(), layout })
     }
 
-    /// The newest view. Asks no server.
+    /// The newest view. Makes no request.
     pub fn view(&self) -> GroupView {
         GroupView::new(self.cache.snapshot(), &self.group, self.layout)
     }
 
-    /// The name of the newest view. Asks no server.
+    /// The id of the newest view. Makes no request.
     pub fn view_id(&self) -> ViewId {
         self.view().id()
     }
 
-    /// Whether nothing is known that the view does not show; see
-    /// [`TreeCache::is_current`](crate::TreeCache::is_current).
+    /// Whether the view includes all known changes; see [`TreeCache::is_current`](crate::TreeCache::is_current).
     pub fn is_current(&self) -> bool {
         self.cache.is_current()
     }
 
-    /// A time at or after which the view was the group; see
+    /// A time at which the view was still up to date, or a later one; see
     /// [`TreeCache::as_of`](crate::TreeCache::as_of).
     pub fn as_of(&self) -> Instant {
         self.cache.as_of()
     }
 
-    /// Why there are no newer views any more; `None` while there are.
+    /// Why the watch has ended; `None` while it runs.
     pub fn ended(&self) -> Option<GroupError> {
         self.cache.ended().map(|source| view_error(&self.group, source))
     }
 
-    /// Waits until there are at least `n` members, and gives the view with them. Some of them may have left
-    /// when it is looked at. Makes no request of its own.
+    /// Waits until the group has at least `n` members, and returns that view. Some of them may have left since.
+    /// Makes no request of its own.
     ///
     /// # Errors
-    /// If there are no views any more: the client was closed, or the group's node may not be read.
+    /// If the watch has ended: the client was closed, or the group's node may not be read.
     ///
     /// # Cancel safety
     /// Safe.
     ///
     /// # Session loss
-    /// It goes on with the next session.
+    /// Continues with the next session.
     pub async fn wait_for(&self, n: usize) -> Result<GroupView, GroupError> {
         let mut changes = self.changes();
         let mut view = changes.view();
@@ -91,8 +90,7 @@ impl Members {
         Ok(view)
     }
 
-    /// [`Members::wait_for`], but not for longer than `timeout`; `None` if there were not so many in time.
-    /// Makes no request of its own.
+    /// [`Members::wait_for`], with a time limit; `None` if the time is over. Makes no request of its own.
     ///
     /// # Errors
     /// As [`Members::wait_for`].
@@ -101,7 +99,7 @@ impl Members {
     /// Safe.
     ///
     /// # Session loss
-    /// It goes on with the next session.
+    /// Continues with the next session.
     pub async fn wait_for_timeout(
         &self,
         n: usize,
@@ -110,7 +108,7 @@ impl Members {
         tokio::time::timeout(timeout, self.wait_for(n)).await.ok().transpose()
     }
 
-    /// What changes from now on. Each caller has changes of its own.
+    /// The changes from now on. Each caller has its own reader.
     pub fn changes(&self) -> MemberChanges {
         let changes = self.cache.changes();
         MemberChanges { changes, group: self.group.clone(), layout: self.layout }
@@ -121,19 +119,19 @@ fn view_error(group: &ZnodePath, source: CacheError) -> GroupError {
     GroupError::View { group: group.clone(), source }
 }
 
-/// A view, and how it differs from the one before.
+/// A view, and its differences from the previous one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupUpdate {
     /// The newest view.
     pub view: GroupView,
-    /// What differs from the view of the last update, by the names of the nodes, and then which may not be
-    /// read any more; never empty.
+    /// The differences from the view of the last update, by the names of the nodes, and then the nodes that have
+    /// become unreadable. Never empty.
     pub changes: Vec<MemberChange>,
 }
 
-/// What changes in a group. A slow reader misses no difference: what happened meanwhile comes as one
-/// update. Who left and came back in between comes as [`MemberChange::Rejoined`].
+/// The changes of a group. A slow reader misses no difference: all changes since its last update come as one
+/// update. A member that left and came back in between is reported as [`MemberChange::Rejoined`].
 #[derive(Debug)]
 pub struct MemberChanges {
     changes: CacheChanges,
@@ -142,22 +140,21 @@ pub struct MemberChanges {
 }
 
 impl MemberChanges {
-    /// The view from which [`MemberChanges::next`] tells the next difference.
+    /// The view that the next update is compared with.
     pub fn view(&self) -> GroupView {
         GroupView::new(self.changes.last(), &self.group, self.layout)
     }
 
-    /// Waits for a change. Makes no request of its own: what has changed is [read](crate::Group#cost) once
-    /// for all who wait.
+    /// Waits for a change. Makes no request of its own: a change is [read](crate::Group#cost) once for all readers.
     ///
     /// # Errors
-    /// If there are no views any more.
+    /// If the watch has ended.
     ///
     /// # Cancel safety
     /// Safe: no change is lost.
     ///
     /// # Session loss
-    /// None is seen: what differs in the next session comes as an update.
+    /// Not reported by itself: differences in the next session come as an update.
     pub async fn next(&mut self) -> Result<GroupUpdate, GroupError> {
         loop {
             let before = self.view();
@@ -166,7 +163,7 @@ impl MemberChanges {
             let view = GroupView::new(update.snapshot, &self.group, self.layout);
             let mut changes = view.changes(&update.changes);
             changes.extend(view.hidden_since(&before));
-            // The group's own node is no member.
+            // The group's own node is not a member.
             if !changes.is_empty() {
                 return Ok(GroupUpdate { view, changes });
             }

@@ -1,4 +1,4 @@
-//! Being a member of a group.
+//! Membership of this program in a group.
 
 use lockkeeper_client::{Error, ZnodePath};
 use lockkeeper_locks::FencingToken;
@@ -6,8 +6,8 @@ use tokio::sync::watch;
 
 use crate::watch::{Presence, PresenceState};
 
-/// A member of a [`Group`](crate::Group), for as long as this is there: over lost connections, and again
-/// with the next session. Dropping it leaves in the background.
+/// A member of a [`Group`](crate::Group), as long as this value exists: over lost connections, and again with the
+/// next session. Dropping it leaves the group in the background.
 #[doc(alias = "GroupMember")]
 #[doc(alias = "Party")]
 #[must_use = "the member leaves when this is dropped"]
@@ -23,7 +23,7 @@ impl Membership {
         Self { id, node, presence }
     }
 
-    /// What the member calls itself.
+    /// The member's id.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -33,8 +33,8 @@ impl Membership {
         &self.node
     }
 
-    /// The token of the present membership; `None` while the node is not there, as far as is known here.
-    /// Others see it as [`Member::token`](crate::Member::token).
+    /// The token of the current membership; `None` while the node does not exist, as far as known here. Others
+    /// see it as [`Member::token`](crate::Member::token).
     pub fn token(&self) -> Option<FencingToken> {
         match self.state() {
             PresenceState::Present { czxid } => Some(FencingToken::new(czxid)),
@@ -42,13 +42,13 @@ impl Membership {
         }
     }
 
-    /// How it stands.
+    /// The state of the member's node.
     pub fn state(&self) -> PresenceState {
         self.presence.state()
     }
 
-    /// How it stands, now and with every change. States that follow each other quickly may be left out,
-    /// the last one never.
+    /// The state, now and after every change. States that follow each other quickly may be skipped, but never the
+    /// last one.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.presence.changes()
     }
@@ -58,14 +58,14 @@ impl Membership {
         &self.presence
     }
 
-    /// Leaves, and waits until that is certain: everybody else is told at once. Costs 2 round trips.
+    /// Leaves, and waits for the confirmation. The others learn of it at once. Costs 2 round trips.
     ///
     /// # Errors
-    /// If the delete is refused, or the client is closed; or if no server could be reached for a session
-    /// timeout: it goes on in the background then.
+    /// If the delete is refused, or the client is closed; or if no server could be reached for a session timeout:
+    /// then the delete continues in the background.
     ///
     /// # Cancel safety
-    /// It leaves in the background.
+    /// The member leaves in the background.
     ///
     /// # Session loss
     /// The member has left with its session.

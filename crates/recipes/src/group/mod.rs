@@ -1,13 +1,13 @@
-//! Groups: programs that are there, and everybody can see which.
+//! Groups: which programs are running, visible to all of them.
 //!
 //! ```text
 //!   mod          Group: joining, and watching
-//!   membership   Membership: being a member
-//!   members      Members: the views of a group, as they change
-//!   view         who is there at one moment, and the name of that (pure)
-//!   member       Member: what is seen of one
-//!   layout       how members are named, so that Curator and kazoo programs take part (pure)
-//!   error        why a group cannot be joined or seen
+//!   membership   Membership: a member in this program
+//!   members      Members: the current view of a group, and its changes
+//!   view         the members at one moment, and the id of the view (pure)
+//!   member       Member: one member in a view
+//!   layout       names of members' nodes, in the layouts of Curator and kazoo (pure)
+//!   error        why a group cannot be joined or watched
 //! ```
 
 mod error;
@@ -31,42 +31,41 @@ pub use members::{GroupUpdate, MemberChanges, Members};
 pub use membership::Membership;
 pub use view::{GroupView, MemberChange, ViewId};
 
-/// A group at a path: programs that are there, and everybody can see which. Cheap to clone.
+/// A group at a path: its members are programs that run now. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - A member is there until it leaves or its session ends, and comes back with the next session.
-///   It never writes over another's node.
-/// - Every view is the group after one transaction, and has a name ([`ViewId`]). Equal names mean
-///   equal members, on every machine. Of two views, the later one has the larger name, unless the
-///   servers themselves [go back](Members).
-/// - A member that lives, on servers that answer, is in every view that is current.
+/// - A member stays until it leaves or its session ends, and comes back with the next session.
+///   It never overwrites another member's node.
+/// - Every view is the group after one transaction, and has an id ([`ViewId`]). Equal ids mean
+///   equal members, on every machine. Of two views, the later one has the larger id, unless the
+///   servers return to [an older state](Members).
+/// - A live member is in every current view, while servers answer.
 ///
 /// # Not guaranteed
 ///
-/// - One client cannot be two members with one id in Curator's layout: the second one is refused.
-/// - Two machines may see different views at the same moment. A view may be old by the time that an
-///   event takes, and by more while a machine is cut off. A program that must not act on an old
-///   view guards the act with a lock.
-/// - Views with equal members may have different names: they do if somebody left and came back.
+/// - One client cannot join twice with one id in Curator's layout: the second member is refused.
+/// - Two machines may see different views at the same moment. A view may lag by the latency of an
+///   event, and by more while a machine is disconnected. A program that must not act on an old
+///   view protects the action with a lock.
+/// - Views with equal members may have different ids: they do if a member left and came back.
 /// - The death of a member is not known at once: its session has to end first.
 ///
 /// # Znodes
 ///
-/// A member is `<group>/<id>`, ephemeral, as Curator's `GroupMember`; its data is what the member
-/// tells. `<group>` is a container node. In kazoo's [layouts](GroupLayout), `<group>` is
-/// persistent.
+/// A member is `<group>/<id>`, ephemeral, as Curator's `GroupMember`; its data is the member's own.
+/// `<group>` is a container node. In kazoo's [layouts](GroupLayout), `<group>` is persistent.
 ///
 /// # Cost
 ///
 /// - Joining costs 1 round trip with 1 write and 1 read. Leaving costs 2 round trips and 1 write.
-/// - Watching costs 2 round trips to begin, with 1 listing and a read for each member, up to 32 in
+/// - Watching costs 2 round trips at first, with 1 listing and a read for each member, up to 32 in
 ///   a request.
-/// - Each change costs each watcher 1 event and 1 read, however many members there are, and never a
+/// - Each change costs each watcher 1 event and 1 read, for any number of members, and never a
 ///   listing. If a member joins or changes its data, that member is read. If one leaves, the
-///   group's node is read, whose stat has the name of the view.
-/// - A member that [replaces its earlier life](MemberBuilder::replaces) is 2 events when it joins,
-///   and 3 to 6 when it replaces, by the version of the node before.
+///   group's node is read, whose stat has the id of the view.
+/// - A member that [replaces an earlier run](MemberBuilder::replaces) causes 2 events when it joins,
+///   and 3 to 6 when it replaces, depending on the version of the earlier node.
 ///
 /// # Examples
 ///
@@ -104,9 +103,9 @@ pub struct Group {
 
 lockkeeper_client::shown_by_path!(Group);
 
-/// The options of a [`Group`].
+/// Options of a [`Group`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct GroupBuilder {
     client: Client,
     path: String,
@@ -115,19 +114,19 @@ pub struct GroupBuilder {
 
 impl GroupBuilder {
     lockkeeper_client::setters! {
-        /// How members are named. All members of one group must use the same layout. Default:
+        /// Sets the layout of members' nodes. All members of one group must use the same one. Default:
         /// [`GroupLayout::CuratorMember`].
         pub fn layout(self, layout: GroupLayout) => self.layout = layout;
 
-        /// The access control list of the members' nodes, and of those that are missing above them.
-        /// Default: that of the client; see [`DefaultAcl`].
+        /// Sets the access control list of the members' nodes and of created parents. Default: that of the
+        /// client; see [`DefaultAcl`].
         pub fn acl(self, acl: &DefaultAcl) => self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the group. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a group.
+    /// If the path is not valid for a group.
     pub fn build(self) -> Result<Group, GroupError> {
         let path = ZnodePath::new(&self.path)?;
         if !self.client.is_own_base(&path) {
@@ -138,10 +137,10 @@ impl GroupBuilder {
 }
 
 impl Group {
-    /// The group at a path such as `/workers`. No I/O.
+    /// A group at a path such as `/workers`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a group.
+    /// If the path is not valid for a group.
     pub fn new(client: &Client, path: &str) -> Result<Self, GroupError> {
         Self::builder(client, path).build()
     }
@@ -157,20 +156,20 @@ impl Group {
         &self.path
     }
 
-    /// Joins with an id, and with data that the other members can read, such as an address: short, as
-    /// everybody reads it. If somebody else is there with this id, it waits in the background until
-    /// that one has left ([`Membership::state`] says so); see [`Group::member`] for other ways. Costs
-    /// what [`PresenceBuilder::start`](crate::PresenceBuilder::start) does.
+    /// Joins with an id, and with data for the other members, such as an address. Keep the data short, because
+    /// all watchers read it. If another member has this id, the call returns, and the member joins in the
+    /// background when the other one has left ([`Membership::state`] shows it); [`Group::member`] has other
+    /// choices. Costs as much as [`PresenceBuilder::start`](crate::PresenceBuilder::start).
     ///
     /// # Errors
-    /// If no node can be named like that, or is refused for good; or no server can be reached for a session
-    /// timeout.
+    /// If the id is not valid for a node, or the node is refused permanently; or no server can be reached for a
+    /// session timeout.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no node behind.
     ///
     /// # Session loss
-    /// It joins with the next session.
+    /// Joins with the next session.
     pub async fn join(
         &self,
         id: impl Into<String>,
@@ -179,32 +178,32 @@ impl Group {
         self.member(id).data(data).join().await
     }
 
-    /// A member that has not joined yet, with options.
+    /// The options of a member that has not joined yet.
     pub fn member(&self, id: impl Into<String>) -> MemberBuilder {
         let (group, id, data) = (self.clone(), id.into(), Bytes::new());
         MemberBuilder { group, id, data, when_taken: WhenTaken::default(), is_ours: None }
     }
 
-    /// Looks who is there, and goes on looking. Needs no membership, and no node for the group. Costs
-    /// [two round trips](Group#cost), with a read for each member.
+    /// Starts to watch the members. Needs neither a membership nor an existing group. Costs [two round
+    /// trips](Group#cost), with a read for each member.
     ///
     /// # Errors
-    /// If the group's node may not be read, there are more than can be listed, or no server can be reached
-    /// for a session timeout. Servers before 3.6 cannot watch a group.
+    /// If the group's node may not be read, the group has more nodes than can be listed, or no server can be
+    /// reached for a session timeout. Servers before 3.6 cannot watch a group.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no node behind.
     ///
     /// # Session loss
-    /// It begins anew in the next session.
+    /// Starts over in the next session.
     pub async fn watch(&self) -> Result<Members, GroupError> {
         Members::open(&self.client, &self.path, self.layout).await
     }
 }
 
-/// The options of a [`Membership`].
+/// Options of a [`Membership`].
 #[derive(Clone)]
-#[must_use = "nobody joins before `join`"]
+#[must_use = "the member does not join before `join`"]
 pub struct MemberBuilder {
     group: Group,
     id: String,
@@ -215,16 +214,16 @@ pub struct MemberBuilder {
 
 impl MemberBuilder {
     lockkeeper_client::setters! {
-        /// What the member tells. Default: nothing.
+        /// Sets the member's data. Default: empty.
         pub fn data(self, data: impl Into<Bytes>) => self.data = data.into();
 
-        /// What to do when somebody else is there with this id. Default: [`WhenTaken::Wait`].
+        /// Sets what to do if another member has this id. Default: [`WhenTaken::Wait`].
         pub fn when_taken(self, what: WhenTaken) => self.when_taken = what;
 
-        /// How an earlier life of this program is known by the data of its node: it is replaced at once, in
-        /// one transaction, and not waited for. The earlier life must have joined with this option too. It
-        /// does nothing in the layouts of kazoo, in which each life has a node of its own: the earlier one
-        /// is there until its session ends.
+        /// Recognises, by the data of its node, an earlier run of this program: its node is replaced at once in
+        /// one transaction, without waiting for its session to end. The earlier run must have joined with this
+        /// option too. The option has no effect in the layouts of kazoo, in which each run has its own node: the
+        /// earlier node stays until its session ends.
         pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
             self.is_ours = Some(Arc::new(is_ours));
     }
@@ -232,7 +231,7 @@ impl MemberBuilder {
     /// Joins. Costs what [`Group::join`] does.
     ///
     /// # Errors
-    /// As [`Group::join`]; and if somebody is there with this id, under [`WhenTaken::Fail`].
+    /// As [`Group::join`]; and if another member has this id, with [`WhenTaken::Fail`].
     ///
     /// # Cancel safety
     /// As [`Group::join`].

@@ -1,4 +1,4 @@
-//! Who is in a group at one moment, and what changed since: pure.
+//! The members of a group at one moment, and the changes since. No I/O.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::group::layout::GroupLayout;
 use crate::group::member::Member;
 use crate::watch::{CachedNode, Change, Snapshot};
 
-/// The name of a view: equal ones name the same members with the same [tokens](Member::token), on every
-/// machine. Of two of one group the later one is larger.
+/// The id of a view: equal ids mean the same members with the same [tokens](Member::token), on every machine. Of
+/// two ids of one group, the later one is larger.
 ///
-/// It is the last transaction that made or deleted a node in the group. A member that changes its data
-/// does not change it. Machines of which one may [read more nodes](GroupView::unreadable) than the other may
-/// have other members under one name. See [`Members`](crate::Members) for what may make it fall.
+/// It is the last transaction that created or deleted a node in the group. A member that changes its data does
+/// not change it. If one machine may [read more nodes](GroupView::unreadable) than another, they may see
+/// different members under one id. [`Members`](crate::Members) explains when an id may decrease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ViewId(Zxid);
@@ -48,7 +48,7 @@ impl GroupView {
         Self { snapshot, group: group.clone(), layout, id }
     }
 
-    /// Its name.
+    /// The view's id.
     pub fn id(&self) -> ViewId {
         self.id
     }
@@ -58,37 +58,36 @@ impl GroupView {
         self.nodes().filter_map(|(name, node)| self.read(name, node))
     }
 
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.nodes().filter(|(name, node)| self.is_member(name, node)).count()
     }
 
-    /// Whether nobody is there.
+    /// Whether the group has no members.
     pub fn is_empty(&self) -> bool {
         !self.nodes().any(|(name, node)| self.is_member(name, node))
     }
 
-    /// The member of this id: of several, the one that joined first.
+    /// The member with this id; of several, the one that joined first.
     pub fn member(&self, id: &str) -> Option<Member> {
         self.members().filter(|member| member.id == id).min_by_key(|member| member.token)
     }
 
-    /// The nodes in the group that are no members: they have another layout, or do not go with a session.
-    /// They are not counted, and not touched.
+    /// The nodes in the group that are not members: they have another layout, or are not ephemeral. They are not
+    /// counted, and not changed.
     pub fn foreign(&self) -> Vec<ZnodePath> {
         let foreign = self.nodes().filter(|(name, node)| !self.is_member(name, node));
         foreign.filter_map(|(name, _)| self.group.child(name).ok()).collect()
     }
 
-    /// The nodes in the group that this client may not read, or that are longer than it
-    /// [takes](lockkeeper_client::ClientBuilder::max_frame), so that nobody knows whether they are members. They are
-    /// not counted. They are looked at again after a second, and then more and more seldom, up to 30
-    /// seconds.
+    /// The nodes in the group that this client may not read, or that are longer than its
+    /// [limit](lockkeeper_client::ClientBuilder::max_frame), so that it is unknown whether they are members. They
+    /// are not counted. They are read again after a second, and then at growing intervals of up to 30 seconds.
     pub fn unreadable(&self) -> Vec<ZnodePath> {
         self.snapshot.unreadable().filter_map(|path| ZnodePath::new(path).ok()).collect()
     }
 
-    /// Which nodes may not be read that could be read, or were not there, before.
+    /// The nodes that have become unreadable since `before`.
     pub(super) fn hidden_since(&self, before: &Self) -> Vec<MemberChange> {
         let is_new = |node: &ZnodePath| !before.snapshot.is_unreadable(node.as_str());
         self.unreadable().into_iter().filter(is_new).map(MemberChange::Unreadable).collect()
@@ -106,7 +105,7 @@ impl GroupView {
         self.layout.read(&self.group, name, node.data(), node.stat())
     }
 
-    /// What these changes of nodes mean.
+    /// The changes of members that these changes of nodes mean.
     pub(super) fn changes(&self, changes: &[Change]) -> Vec<MemberChange> {
         let of_nodes = changes.iter().filter_map(|change| {
             let node = ZnodePath::new(change.path()).ok().filter(|node| *node != self.group)?;
@@ -155,45 +154,44 @@ impl GroupView {
 
 lockkeeper_client::impl_debug!(GroupView, self => id: self.id, members: self.len());
 
-/// The last transaction that changed the children of the group's node.
+/// The last transaction that created or deleted a child of the group's node.
 ///
-/// The stat of the group is as new as the last deletion; what was made after it has a creation of its own.
-/// Without a node for the group there is nothing to read. Then
-/// it is the transaction of the snapshot: the tree after it has no members, so whoever has the same
-/// number for a view has none either; and it is larger than any that the group had before.
+/// The stat of the group is as new as the last deletion; a child that was created after it has its own `czxid`.
+/// If the group's node is missing, the id is the transaction of the snapshot: the group has no members after it,
+/// so equal ids still mean equal members, and it is larger than all earlier ids of the group.
 fn view_id(snapshot: &Snapshot, group: &ZnodePath) -> ViewId {
     let Some(node) = snapshot.get(group.as_str()) else { return ViewId(snapshot.zxid()) };
     let made = snapshot.children(group.as_str()).map(|(_, child)| child.stat().czxid);
     ViewId(made.fold(node.stat().pzxid, Zxid::max))
 }
 
-/// What changed in a group.
+/// A change in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemberChange {
-    /// Somebody joined.
+    /// A member joined.
     Joined(Member),
-    /// Somebody left, or its session ended.
+    /// A member left, or its session ended.
     Left(Member),
-    /// A member left, and came back: it has another token.
+    /// A member left and came back: it has another token.
     Rejoined {
-        /// As it was.
+        /// Its earlier state.
         before: Member,
-        /// As it is.
+        /// Its current state.
         member: Member,
     },
-    /// A member tells something else.
+    /// The data of a member changed.
     Updated {
-        /// As it was.
+        /// Its earlier state.
         before: Member,
-        /// As it is.
+        /// Its current state.
         member: Member,
     },
-    /// A node came into the group that is no member: it has another layout, or does not go with a session.
+    /// A new node in the group is not a member: it has another layout, or is not ephemeral.
     Foreign(ZnodePath),
-    /// Such a node is gone.
+    /// Such a node was deleted.
     ForeignGone(ZnodePath),
-    /// A node in the group may not be read, or is longer than the client takes.
+    /// A node in the group may not be read, or exceeds the client's limit.
     Unreadable(ZnodePath),
 }
 
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_go_with_a_session_is_no_member() {
+    fn a_node_without_a_session_is_not_a_member() {
         let view = view(Some(5), &[("a", node(5, 5, 1)), ("b", node(4, 4, 0))], 9);
         let ids: Vec<_> = view.members().map(|member| member.id).collect();
         assert_eq!((ids, view.len()), (vec!["a".to_owned()], 1));

@@ -1,4 +1,4 @@
-//! What the recipes in a part of the tree look like at one moment, and what looks wrong.
+//! An overview of the recipes in a part of the tree at one moment, with warnings.
 //!
 //! ```text
 //!   mod        Overview: all recipes of a tree
@@ -7,8 +7,8 @@
 //!   path_use   PathUse: which recipe uses a path
 //! ```
 //!
-//! Everything here is computed from a tree that is known already, such as a [`Snapshot`](crate::Snapshot): a cache pays
-//! for one watch and one read for each change, and no look at it costs a request.
+//! Everything here is computed from a tree in memory, such as a [`Snapshot`](crate::Snapshot). The cache costs
+//! one watch, and one read for each change. The overview itself makes no request.
 
 mod path_use;
 mod sessions;
@@ -33,17 +33,17 @@ pub use path_use::PathUse;
 pub use sessions::SessionUse;
 pub use warning::{HoldTimes, Warning, WarningLimits};
 
-/// What the recipes at and below a path look like at one moment.
+/// The recipes at and below a path at one moment.
 ///
-/// It shows what znodes show. Which tasks a program has, who watches, when a session will end and since when a lock is
-/// held that was waited for is not in the tree.
+/// It contains only information from znodes. The tree does not show the tasks of a program, watches, when a
+/// session will end, or when a waiter was granted its lock.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Overview {
-    /// The locks and elections that have contenders, or whose lock delay is due, by path. Members of groups, instances of
-    /// services and the nodes of other recipes are not among them.
+    /// The locks and elections with contenders or with a lock delay that is due, by path. Members of groups,
+    /// instances of services and the nodes of other recipes are left out.
     pub locks: Vec<LockQueue>,
-    /// Those of the locks that are elections.
+    /// The elections among the locks.
     pub elections: Vec<ElectionUse>,
     /// The sessions that have nodes in the tree.
     pub sessions: Vec<SessionUse>,
@@ -57,7 +57,7 @@ pub struct Overview {
     pub pools: Vec<PoolUse>,
     /// The records of [`Once`](lockkeeper_locks::Once), by lock.
     pub once: Vec<OnceLog>,
-    /// The other recipes that are recognized, by path: values, counters, ids and barriers.
+    /// Other recognized recipes, by path: values, counters, ids and barriers.
     pub others: Vec<(ZnodePath, PathUse)>,
 }
 
@@ -65,11 +65,11 @@ pub struct Overview {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ElectionUse {
-    /// Its path.
+    /// The path.
     pub path: ZnodePath,
     /// The candidate that leads, or would lead after a lock delay.
     pub leader: Option<Leader>,
-    /// How many candidates there are, the leader included.
+    /// The number of candidates, including the leader.
     pub candidates: usize,
 }
 
@@ -77,9 +77,10 @@ pub struct ElectionUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupUse {
-    /// Its path.
+    /// The path.
     pub path: ZnodePath,
-    /// Its members, by when they joined. A program of another kind that holds a lock of one znode may be among them.
+    /// Its members, in the order in which they joined. Programs that hold single-znode locks of other libraries may be
+    /// among them.
     pub members: Vec<Member>,
 }
 
@@ -87,9 +88,9 @@ pub struct GroupUse {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ServiceUse {
-    /// Its path.
+    /// The path.
     pub path: ZnodePath,
-    /// Its instances, each with the session that it ends with ([`SessionId::NONE`] if it stays).
+    /// Its instances, each with its session ([`SessionId::NONE`] if it is persistent).
     pub instances: Vec<(Instance, SessionId)>,
 }
 
@@ -97,9 +98,9 @@ pub struct ServiceUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueUse {
-    /// Its path.
+    /// The path.
     pub path: ZnodePath,
-    /// How many items it has, and how many consumers.
+    /// The numbers of its items and consumers.
     pub report: QueueReport,
 }
 
@@ -107,15 +108,15 @@ pub struct QueueUse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolUse {
-    /// Its path.
+    /// The path.
     pub path: ZnodePath,
-    /// What is held, and by which programs.
+    /// The held resources and their holders.
     pub report: PoolReport,
 }
 
 impl Overview {
-    /// Everything at and below a path of a tree. No I/O, and exact if the tree is: all of it at one moment. Takes time in
-    /// proportion to the number of nodes.
+    /// Reads everything at and below a path of a tree. No I/O. Exact if the tree is a snapshot of one moment.
+    /// Takes time in proportion to the number of nodes.
     pub fn in_tree(tree: &impl KnownTree, top: &ZnodePath) -> Self {
         let mut overview = Self::default();
         let mut sessions = Sessions::default();
@@ -149,7 +150,7 @@ impl Overview {
         found.ok().map(|index| &self.locks[index])
     }
 
-    /// Adds what is at a path. Returns whether to look below it.
+    /// Adds the recipe at a path. Returns whether to read the paths below it.
     fn add(&mut self, tree: &impl KnownTree, path: &ZnodePath, sessions: &mut Sessions) -> bool {
         if let Some(log) = OnceLog::in_tree(tree, path) {
             self.once.push(log);
@@ -185,7 +186,7 @@ impl Overview {
         false
     }
 
-    /// The paths below which nodes belong to a recipe and are no locks, and the nodes of members.
+    /// The paths below which nodes belong to a recipe and are not locks, and the nodes of members.
     fn paths_of_recipes(&self) -> HashSet<ZnodePath> {
         let queues = self.queues.iter().map(|queue| &queue.path);
         let pools = self.pools.iter().map(|pool| &pool.path);

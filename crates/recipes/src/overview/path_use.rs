@@ -1,4 +1,4 @@
-//! Which recipe uses a path, as far as its znode, its children and their data show it: pure.
+//! The recipe that uses a path, as far as its znode, its children and their data show (pure).
 
 use bytes::Bytes;
 use lockkeeper_client::{SessionId, Stat, ZnodePath};
@@ -23,7 +23,7 @@ pub enum PathUse {
     Counter,
     /// [`WorkerIds`](crate::WorkerIds).
     Ids,
-    /// A [`Group`](crate::Group). A lock that is one znode of another program looks the same.
+    /// A [`Group`](crate::Group). A single-znode lock of another library looks the same.
     Group,
     /// A service of a [`ServiceDirectory`](crate::ServiceDirectory).
     Service,
@@ -31,7 +31,7 @@ pub enum PathUse {
     Barrier,
 }
 
-/// What the data of a znode begins with, if a recipe marks it.
+/// The beginning of a znode's data, for recipes that mark it.
 const MARKS: [(&[u8], PathUse); 5] = [
     (b"{\"lockkeeper-queue\"", PathUse::Queue),
     (b"{\"lockkeeper-pool\"", PathUse::Pool),
@@ -40,7 +40,7 @@ const MARKS: [(&[u8], PathUse); 5] = [
     (b"{\"lockkeeper-latch\"", PathUse::Barrier),
 ];
 
-/// The children that only one recipe has together.
+/// Pairs of children that only one recipe has.
 const CHILDREN: [([&str; 2], PathUse); 3] = [
     (["entries", "claims"], PathUse::Queue),
     (["held", "reserved"], PathUse::Ids),
@@ -48,19 +48,19 @@ const CHILDREN: [([&str; 2], PathUse); 3] = [
 ];
 
 impl PathUse {
-    /// By the data of the znode and the names of its children.
+    /// Recognizes a recipe by the data of the znode and the names of its children.
     pub fn of(data: &[u8], names: &[String]) -> Option<Self> {
         Self::by_data(data)
             .or_else(|| Self::by_children(names))
             .or_else(|| is_number(data).then_some(Self::Counter))
     }
 
-    /// By the data of the znode alone.
+    /// Recognizes a recipe only by the data of the znode.
     pub fn by_data(data: &[u8]) -> Option<Self> {
         MARKS.iter().find(|(mark, _)| data.starts_with(mark)).map(|(_, found)| *found)
     }
 
-    /// By the names of the children alone.
+    /// Recognizes a recipe only by the names of the children.
     pub fn by_children(names: &[String]) -> Option<Self> {
         let is_contender = |name: &String| Usage::of(std::slice::from_ref(name)).is_some();
         if Usage::of(names).is_some() || names.iter().any(is_contender) {
@@ -71,9 +71,10 @@ impl PathUse {
         found.map(|(_, found)| *found)
     }
 
-    /// By one child, its data and its stat: a group and a service are known only by their ephemeral children.
+    /// Recognizes a recipe by one child, its data and its stat. A group and a service show only in their
+    /// ephemeral children.
     pub fn by_child(path: &ZnodePath, data: &[u8], stat: &Stat) -> Option<Self> {
-        // A lock or a barrier that is one znode does not concern the path above it.
+        // A single-znode lock or barrier does not show how its parent is used.
         if stat.ephemeral_owner == SessionId::NONE || OwnerInfo::from_data(data).is_some() {
             return None;
         }
@@ -82,7 +83,7 @@ impl PathUse {
         Some(if is_instance { Self::Service } else { Self::Group })
     }
 
-    /// By everything in a tree that is known already. No I/O.
+    /// Recognizes a recipe by everything in a tree in memory. No I/O.
     pub fn in_tree(tree: &impl KnownTree, path: &ZnodePath) -> Option<Self> {
         let (data, _) = tree.node(path.as_str())?;
         let names = tree.children(path.as_str());
@@ -94,7 +95,7 @@ impl PathUse {
     }
 }
 
-/// Whether data is a number as Curator writes it, and so not text.
+/// Whether data is a number in Curator's binary format, and so not text.
 fn is_number(data: &[u8]) -> bool {
     data.len() == 8 && matches!(data[0], 0 | 0xff)
 }

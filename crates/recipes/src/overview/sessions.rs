@@ -1,4 +1,4 @@
-//! What each session holds, waits for and takes part in: pure.
+//! What each session holds, waits for and takes part in (pure).
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::pool::PoolReport;
 pub struct SessionUse {
     /// The session.
     pub session: SessionId,
-    /// The program, if one of its nodes names it.
+    /// The program, if one of the session's nodes contains it.
     pub owner: Option<OwnerInfo>,
-    /// The locks that it holds, the elections that it leads, and the pools and queues of which it holds a thing or an
-    /// item; once for each.
+    /// The locks that the session holds, the elections that it leads, and the pools and queues of which it holds
+    /// a resource or an item, once for each.
     pub holds: Vec<ZnodePath>,
-    /// The locks, elections and pools for which it waits; once for each of its contenders.
+    /// The locks, elections and pools for which the session waits, once for each of its contenders.
     pub waits: Vec<ZnodePath>,
-    /// The groups and services in which it takes part, and the queues of which it is a consumer.
+    /// The groups and services in which the session takes part, and the queues of which it is a consumer.
     pub takes_part: Vec<ZnodePath>,
 }
 
@@ -30,7 +30,7 @@ pub struct SessionUse {
 pub(super) struct Sessions(BTreeMap<SessionId, SessionUse>);
 
 impl Sessions {
-    /// The session with this id; `None` if there is no session, as for a node that stays.
+    /// The session with this id; `None` for a persistent node, which does not have a session.
     fn of(&mut self, session: SessionId, owner: Option<&OwnerInfo>) -> Option<&mut SessionUse> {
         if session == SessionId::NONE {
             return None;
@@ -69,7 +69,7 @@ impl Sessions {
         }
     }
 
-    /// `consumers`: with how many items each holds.
+    /// `consumers`: the consumers, with the number of items that each holds.
     pub(super) fn add_consumers(&mut self, queue: &ZnodePath, consumers: Vec<(SessionId, usize)>) {
         for (session, items) in consumers {
             if let Some(session) = self.of(session, None) {
@@ -91,7 +91,7 @@ impl Sessions {
         }
     }
 
-    /// By their ids, each with its paths in order.
+    /// The sessions sorted by id, each with sorted paths.
     pub(super) fn into_sorted(self) -> Vec<SessionUse> {
         let mut sessions: Vec<_> = self.0.into_values().collect();
         for session in &mut sessions {

@@ -1,4 +1,4 @@
-//! Overviews of trees that are made by hand.
+//! Tests with hand-made trees.
 
 #![expect(clippy::disallowed_types, reason = "the servers' wall time, as they show it")]
 
@@ -16,10 +16,10 @@ use crate::overview::{HoldTimes, Overview, Warning, WarningLimits};
 /// The time at which all nodes were created, in milliseconds since 1970.
 const CREATED: i64 = 1_000_000;
 
-/// A tree by path. Missing parents are made.
+/// A tree by path. Missing parents are created.
 pub(super) struct TestTree(BTreeMap<String, (Bytes, Stat)>);
 
-/// The data of a node, and the session that it ends with.
+/// The data of a node, and its session.
 pub(super) struct NodeSpec(Bytes, SessionId);
 
 impl From<&str> for NodeSpec {
@@ -84,7 +84,7 @@ fn warnings(tree: &TestTree, after_seconds: u64) -> Vec<Warning> {
     tree.overview().warnings(now, &WarningLimits::default(), &HoldTimes::default())
 }
 
-/// Two programs: the first leads, works for a queue and holds a thing of a pool; the second waits everywhere.
+/// Two programs: the first leads, consumes a queue and holds a resource of a pool; the second waits everywhere.
 fn busy_tree() -> TestTree {
     let item = "0123456789abcdef0123456789abcdef";
     TestTree::new()

@@ -1,4 +1,4 @@
-//! What looks wrong in an overview, and why: pure.
+//! Warnings about an overview (pure).
 
 #![expect(clippy::disallowed_types, reason = "the servers' wall time, as they show it")]
 
@@ -13,15 +13,15 @@ use lockkeeper_locks::{OnceKey, OwnerInfo};
 
 use crate::overview::Overview;
 
-/// From when on something is worth a warning.
+/// The limits from which on there is a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WarningLimits {
-    /// How long a contender waits for a lock.
+    /// The longest wait of a contender for a lock.
     pub wait: Duration,
-    /// How old the oldest item of a queue is.
+    /// The largest age of the oldest item of a queue.
     pub item: Duration,
-    /// How many times longer than usual a lock is held.
+    /// The longest hold of a lock, as a multiple of its usual hold time.
     pub times_usual: u32,
 }
 
@@ -32,22 +32,22 @@ impl Default for WarningLimits {
     }
 }
 
-/// What was seen of locks over time, which the tree alone does not show.
+/// Information about holds over time, which the tree alone does not show.
 #[derive(Clone, Debug, Default)]
 pub struct HoldTimes {
-    /// Since when a contender holds, by its node.
+    /// When a contender was granted its lock, by its node.
     pub held_since: HashMap<ZnodePath, SystemTime>,
-    /// The median of how long a lock was held, by its path.
+    /// The median hold time of a lock, by its path.
     pub usual: HashMap<ZnodePath, Duration>,
 }
 
-/// Something that looks wrong. Its text says what, where and why.
+/// A warning. It displays as text with the problem and the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
     /// Contenders wait for each other.
     Deadlock {
-        /// The locks of the circle.
+        /// The locks of the cycle.
         locks: Vec<ZnodePath>,
         /// Whether it is a deadlock whatever the programs do in other tasks.
         is_certain: bool,
@@ -60,10 +60,10 @@ pub enum Warning {
         holder: ZnodePath,
         /// How long it has been held.
         held: Duration,
-        /// The median of how long it was held before.
+        /// The median of its earlier hold times.
         usual: Duration,
     },
-    /// A contender has waited long.
+    /// A contender has waited for too long.
     WaitsLong {
         /// The lock.
         lock: ZnodePath,
@@ -71,37 +71,37 @@ pub enum Warning {
         waiter: ZnodePath,
         /// How long it has waited.
         waited: Duration,
-        /// How many have waited longer than the limit.
+        /// The number of contenders that have waited longer than the limit.
         waiters: usize,
     },
-    /// The oldest item of a queue is old.
+    /// The oldest item of a queue is older than the limit.
     ItemWaitsLong {
         /// The queue.
         queue: ZnodePath,
         /// Its age.
         age: Duration,
     },
-    /// A queue has items and no consumers.
+    /// A queue has items but does not have consumers.
     NoConsumers {
         /// The queue.
         queue: ZnodePath,
-        /// How many items wait.
+        /// The number of waiting items.
         waiting: usize,
     },
     /// A queue has dead letters.
     DeadLetters {
         /// The queue.
         queue: ZnodePath,
-        /// How many.
+        /// The number of dead letters.
         letters: usize,
     },
     /// A run of [`Once`](lockkeeper_locks::Once) ended without a record.
     RunAbandoned {
         /// Its lock.
         lock: ZnodePath,
-        /// What the newest such run was for.
+        /// The key of the newest such run.
         key: OnceKey,
-        /// The program that did it.
+        /// The program of that run.
         owner: Box<OwnerInfo>,
         /// How long ago it began.
         ago: Duration,
@@ -109,7 +109,7 @@ pub enum Warning {
 }
 
 impl Overview {
-    /// What looks wrong, the most urgent first. `now`: the time by the servers' clock, as well as it is known.
+    /// The warnings, the most urgent first. `now`: the best estimate of the servers' clock.
     pub fn warnings(
         &self,
         now: SystemTime,
@@ -137,7 +137,7 @@ impl Overview {
             }
         }
         for log in &self.once {
-            // The newest one only: an earlier run that died is known by then, or was made good.
+            // Only the newest run: an earlier run that died is known by then, or has been repeated.
             let newest = log.records.last();
             let abandoned = log.abandoned(self.lock(&log.lock));
             warnings.extend(abandoned.filter(|it| Some(*it) == newest).map(|record| {
@@ -163,7 +163,7 @@ impl Overview {
 }
 
 impl Warning {
-    /// The path that it is about; of a deadlock, that of its first lock.
+    /// The path of the warning. For a deadlock, the path of its first lock.
     pub fn path(&self) -> Option<&ZnodePath> {
         match self {
             Self::Deadlock { locks, .. } => locks.first(),
@@ -176,7 +176,7 @@ impl Warning {
         }
     }
 
-    /// A short name of what is wrong, for programs.
+    /// A short name of the warning, for programs.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Deadlock { .. } => "deadlock",
@@ -216,7 +216,9 @@ impl fmt::Display for Warning {
                 write!(f, "the oldest item of {queue} is {} old", Rounded(*age))
             }
             Self::NoConsumers { queue, waiting } => {
-                write!(f, "{queue} has no consumers, and {waiting} items wait")
+                let items =
+                    if *waiting == 1 { "1 item waits" } else { &format!("{waiting} items wait") };
+                write!(f, "{queue} has no consumers, and {items}")
             }
             Self::DeadLetters { queue, letters: 1 } => write!(f, "{queue} has 1 dead letter"),
             Self::DeadLetters { queue, letters } => write!(f, "{queue} has {letters} dead letters"),
@@ -235,7 +237,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A duration of which people read the two largest parts: `3h 20m`.
+/// A duration, displayed with its two largest units: `3h 20m`.
 struct Rounded(Duration);
 
 impl fmt::Display for Rounded {
@@ -255,7 +257,7 @@ fn since(time: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(time).unwrap_or_default()
 }
 
-/// The holders that hold longer than usual, of a lock whose usual time is known.
+/// The holders that have held a lock for too long, if its usual time is known.
 fn held_long<'a>(
     lock: &'a LockQueue,
     now: SystemTime,
@@ -271,14 +273,14 @@ fn held_long<'a>(
         let usual = usual?;
         let from = times.held_since.get(&holder.node).copied().or_else(|| noted(holder))?;
         let held = since(from, now);
-        // A lock that is held for moments is not held long after some more of them.
+        // A usual time of moments does not make a hold of a few moments too long.
         let limit = usual.saturating_mul(limits.times_usual).max(Duration::from_secs(10));
         let (lock, holder) = (lock.path.clone(), holder.node.clone());
         (held > limit).then_some(Warning::HeldLong { lock, holder, held, usual })
     })
 }
 
-/// The contender that has waited longest, if that is too long.
+/// The contender that has waited longest, if it has waited for too long.
 fn waits_long(lock: &LockQueue, now: SystemTime, limits: &WarningLimits) -> Option<Warning> {
     let waits = lock.waiters().map(|waiter| (since(waiter.since, now), waiter));
     let long: Vec<_> = waits.filter(|(waited, _)| *waited > limits.wait).collect();

@@ -1,23 +1,23 @@
-//! [`Assignment`]: an item that this member has.
+//! [`Assignment`]: an item that this member holds.
 
 use std::fmt;
 use std::sync::Arc;
 
 use lockkeeper_client::Instant;
 use lockkeeper_locks::for_recipes::deleted;
-use lockkeeper_locks::{Guard, LossReason, ReleaseError, State};
+use lockkeeper_locks::{Guard, HolderState, LossReason, ReleaseError};
 use tokio::sync::{mpsc, watch};
 
 use crate::partitions::book::ItemLife;
 use crate::partitions::command::Command;
 use crate::partitions::item_node::ItemNode;
 
-/// An item that this member has. What its holder may believe and do is described at [`Guard`]: no other member has the item
-/// before [`Guard::deadline`], [`Guard::lost`] returns when one may, and [`Guard::token`] grows from owner to owner.
+/// An item that this member holds. The rules of [`Guard`] apply: no other member has the item before
+/// [`Guard::deadline`], [`Guard::lost`] returns when one may, and [`Guard::token`] grows from owner to owner.
 ///
-/// If the item is to go to another member, [`Assignment::moving`] returns until when to finish. Then release it, or drop it,
-/// which gives it back in the background. One that is given back without that is offered to this member again after a
-/// second, with another token, as no other member takes it.
+/// If the item must move to another member, [`Assignment::moving`] returns the time by which to finish. Then
+/// release it, or drop it, which gives it back in the background. An item that is given back without a move is
+/// offered to this member again after a second, with another token, because no other member takes it.
 #[must_use = "the item is given back when it is dropped"]
 pub struct Assignment {
     item: String,
@@ -26,12 +26,12 @@ pub struct Assignment {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// An item that is held.
+/// A held item.
 pub(super) struct HeldItem {
-    // Ended before its node is deleted: dropped in this order.
+    // Dropped in this order: the guard before the node.
     pub(super) guard: Guard,
     pub(super) claim: ItemNode,
-    /// Until when its holder may finish, if it moves.
+    /// Until when the holder may keep the item, if it moves.
     pub(super) moving: watch::Sender<Option<Instant>>,
 }
 
@@ -60,13 +60,13 @@ impl Assignment {
         self.ticket
     }
 
-    /// Waits until the item is to go to another member, and says until when it may be used: after the
-    /// [grace](crate::PartitionsBuilder::grace), it is [lost](LossReason::HeldTooLong). So it never returns while the item
-    /// stays, nor when it is lost in another way: wait for [`Guard::lost`] as well. If the members change back before
-    /// it is given back, the item stays, and this waits again. Makes no request.
+    /// Waits until the item must move to another member, and returns the time by which to finish: after the
+    /// [grace](crate::PartitionsBuilder::grace), the item is [lost](LossReason::HeldTooLong). Never returns while
+    /// the item stays, nor if it is lost in another way: wait for [`Guard::lost`] as well. If the members change
+    /// back before the item is given back, it stays, and the next call waits again. Makes no request.
     ///
     /// # Session loss
-    /// Waits for ever: the item is lost.
+    /// Never returns: the item is lost.
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -76,7 +76,7 @@ impl Assignment {
             if let Some(until) = *moving.borrow_and_update() {
                 return until;
             }
-            // It does not fail, as the sender is here.
+            // This does not fail, because the sender exists.
             let _ = moving.changed().await;
         }
     }
@@ -84,18 +84,18 @@ impl Assignment {
     /// Gives the item back, and waits until a server has confirmed it. Costs 2 round trips (1 write).
     ///
     /// # Errors
-    /// If it had been lost before, which fails at once, or no server could be reached for a session timeout. In the
-    /// second case the release continues in the background.
+    /// If the item was already lost, which fails at once, or no server could be reached for a session timeout. In
+    /// the second case the release continues in the background.
     ///
     /// # Session loss
     /// Fails: the item was lost.
     ///
     /// # Cancel safety
-    /// The release continues in the background.
+    /// When dropped, the release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         match self.held.guard.state() {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
             _ => {}
         }
         let given_back = self.held.claim.give_back();
@@ -110,12 +110,12 @@ impl Assignment {
 impl Drop for Assignment {
     fn drop(&mut self) {
         drop(self.held.claim.give_back());
-        // Without its task, nothing takes it again.
+        // Without the member's task, the item is not taken again.
         let _ = self.commands.send(Command::Returned(self.ticket));
     }
 }
 
-/// The same as a guard.
+/// The guard of the item.
 impl std::ops::Deref for Assignment {
     type Target = Guard;
 
@@ -124,7 +124,7 @@ impl std::ops::Deref for Assignment {
     }
 }
 
-/// The item, and how it stands.
+/// Displays the item and its guard.
 impl fmt::Debug for Assignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let guard = &self.held.guard;

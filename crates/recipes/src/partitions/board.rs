@@ -1,4 +1,4 @@
-//! What a member's handle and its task share.
+//! State shared by a member's handle and its task.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -11,23 +11,23 @@ use crate::partitions::assignment::Assignment;
 use crate::partitions::book::{Book, ItemLife};
 use crate::partitions::error::PartitionsError;
 
-/// What a member's handle and its task share.
+/// State shared by a member's handle and its task.
 #[derive(Debug)]
 pub(super) struct Board {
     state: Mutex<BoardState>,
     changed: watch::Sender<()>,
-    /// There until it leaves.
+    /// `Some` until the member leaves.
     membership: Mutex<Option<Membership>>,
 }
 
 #[derive(Debug)]
 pub(super) struct BoardState {
     pub(super) book: Book,
-    /// What the handle has not asked for yet.
+    /// Assignments for the next calls of the handle.
     ready: VecDeque<Assignment>,
-    /// What has gone wrong and was not told yet.
+    /// An error for the next call of the handle.
     error: Option<PartitionsError>,
-    /// Why there will be no more.
+    /// The error that ended the task.
     ended: Option<PartitionsError>,
     /// The members with other items.
     pub(super) others: Vec<Member>,
@@ -50,21 +50,21 @@ impl Board {
         lock(&self.state)
     }
 
-    /// Takes the membership out, for the caller that ends it.
+    /// Takes the membership, so that the caller can end it.
     pub(super) fn take_membership(&self) -> Option<Membership> {
         lock(&self.membership).take()
     }
 
     /// Waits for the next assignment, or error.
     pub(super) async fn next(&self) -> Result<Assignment, PartitionsError> {
-        // Subscribed before the look, so that nothing is missed in between.
+        // Subscribed before the check, so that no change is missed.
         let mut changed = self.changed.subscribe();
         loop {
             changed.borrow_and_update();
             if let Some(next) = self.lock().next() {
                 return next;
             }
-            // It does not fail, as the sender is here.
+            // This does not fail, because the sender exists.
             let _ = changed.changed().await;
         }
     }
@@ -74,7 +74,7 @@ impl Board {
         self.changed.send_replace(());
     }
 
-    /// Takes back what was offered and not asked for.
+    /// Withdraws an assignment that the handle has not received yet.
     pub(super) fn withdraw(&self, ticket: ItemLife) {
         let withdrawn = {
             let ready = &mut self.lock().ready;
@@ -84,13 +84,14 @@ impl Board {
         drop(withdrawn);
     }
 
-    /// Tells an error, unless one was not told yet: what fails is tried again, and may fail again and again.
+    /// Reports an error, unless an earlier one was not received yet: a failed action is repeated, and may fail
+    /// again.
     pub(super) fn tell(&self, error: PartitionsError) {
         self.lock().error.get_or_insert(error);
         self.changed.send_replace(());
     }
 
-    /// There will be no more assignments.
+    /// Ends the assignments.
     pub(super) fn end(&self, why: PartitionsError) {
         self.lock().ended.get_or_insert(why);
         self.changed.send_replace(());

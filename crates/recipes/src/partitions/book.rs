@@ -1,4 +1,4 @@
-//! How each item stands with one member, and what is to be done for it: pure.
+//! The state of each item for one member, and the resulting actions. No I/O.
 //!
 //! ```text
 //!            is mine        no node        made
@@ -19,51 +19,51 @@ use crate::discovery::rendezvous::digest;
 use crate::partitions::shares::Shares;
 
 /// After what time an item is taken again that its holder gave back, or that could not be taken.
-pub(super) const REST: Duration = Duration::from_secs(1);
+pub(super) const RETAKE_DELAY: Duration = Duration::from_secs(1);
 
-/// For how many settling times a group that never settles is waited for.
-const MOST_SETTLING: u32 = 10;
+/// After how many settling times the items move although the group has not settled.
+const MAX_SETTLE_FACTOR: u32 = 10;
 
-/// An item in one of its lives with this member. What comes for an earlier life is not acted on.
+/// One life of an item with this member. Messages about an earlier life are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ItemLife {
     pub(super) index: usize,
     life: u64,
 }
 
-/// What is to be done for an item.
+/// An action for an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Looks whether it has a node.
+    /// Read whether its node exists.
     Look(ItemLife),
-    /// Makes its node.
+    /// Create its node.
     Create(ItemLife),
-    /// Tells its holder until when to finish, or (`None`) that it stays.
+    /// Report to its holder by when to finish, or (`None`) that the item stays.
     Move(ItemLife, Option<Instant>),
-    /// Ends it for its holder; [`Book::ended`] says until when the node must stay.
+    /// End it for its holder; [`Book::ended`] says until when the node must stay.
     End(ItemLife),
-    /// Deletes its node, which is not held any more.
+    /// Delete its node, which is not held any more.
     GiveBack(ItemLife),
-    /// Its node is gone, so it is lost.
+    /// Its node is gone: the item is lost.
     Lost(ItemLife),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Away,
-    /// It is asked whether it has a node.
+    /// Its node is being read.
     Looking,
-    /// This session's node is waited for to go.
+    /// Waits until the node of this session is gone.
     Waiting(SessionId),
     Creating,
     Held,
-    /// Its holder has until then.
+    /// Its holder has until this time.
     Moving(Instant),
-    /// Its holder has it no more, and may believe until then that it has.
+    /// Its holder has lost it, and may rely on it until this time.
     Ending(Instant),
-    /// Its node is being deleted. It is not taken again before that time.
+    /// Its node is being deleted. It is not taken again before this time.
     Returning(Option<Instant>),
-    /// It is not taken before that time.
+    /// It is not taken before this time.
     Resting(Instant),
 }
 
@@ -73,15 +73,15 @@ struct BookEntry {
     digest: u64,
     life: u64,
     slot: Slot,
-    /// Whether it belongs to this member by the view that is acted on.
+    /// Whether it belongs to this member in the current view.
     is_mine: bool,
 }
 
-/// Shares that are acted on later.
+/// Shares that are applied later.
 #[derive(Debug)]
-struct Unsettled {
+struct PendingShares {
     shares: Shares,
-    /// Since when there is something that is not acted on.
+    /// When the first of the unapplied changes came.
     since: Instant,
     due: Instant,
 }
@@ -92,19 +92,19 @@ pub(super) struct Book {
     me: String,
     entries: Vec<BookEntry>,
     shares: Shares,
-    unsettled: Option<Unsettled>,
-    /// Whether the member is in the group, in the present session.
+    unsettled: Option<PendingShares>,
+    /// Whether the member is in the group, in the current session.
     is_present: bool,
     is_leaving: bool,
     grace: Duration,
     settle: Duration,
     orders: Vec<Order>,
-    /// A time no later than the first at which there is something to do.
+    /// A time that is not later than the first one at which an action is due.
     due: Option<Instant>,
 }
 
 impl Book {
-    /// Of items that are sorted and differ.
+    /// For items that are sorted and distinct.
     pub(super) fn new(me: &str, items: &[String], grace: Duration, settle: Duration) -> Self {
         let entry = |name: &String| BookEntry {
             name: name.clone(),
@@ -137,7 +137,7 @@ impl Book {
         self.entries.iter().filter(is_owned).map(|entry| entry.name.as_str())
     }
 
-    /// The items that belong to this member and have the node of another one, and its session.
+    /// The items that belong to this member and have another member's node, with its session.
     pub(super) fn waited(&self) -> impl Iterator<Item = (&str, SessionId)> {
         self.entries.iter().filter(|entry| entry.is_mine).filter_map(|entry| match entry.slot {
             Slot::Waiting(by) => Some((entry.name.as_str(), by)),
@@ -152,28 +152,29 @@ impl Book {
         self.entries.iter().all(|entry| has_none(entry.slot))
     }
 
-    /// What there is to do now.
+    /// Takes the actions that are due.
     pub(super) fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// When [`Book::tick`] is to be called.
+    /// When to call [`Book::tick`].
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// There is another view. `is_present`: whether this member is in it, with its present session.
+    /// Handles a new view. `is_present`: whether this member is in it, with its current session.
     pub(super) fn view(&mut self, shares: Shares, is_present: bool, now: Instant) {
         let was_present = std::mem::replace(&mut self.is_present, is_present);
         if shares == self.shares {
-            // What it was for is over: a member came back before anything moved.
+            // The change is undone: a member came back before any item moved.
             self.unsettled = None;
         } else if self.settle.is_zero() {
             return self.apply(shares, now);
         } else if self.unsettled.as_ref().is_none_or(|unsettled| unsettled.shares != shares) {
             let since = self.unsettled.as_ref().map_or(now, |unsettled| unsettled.since);
-            let due = (now + self.settle).min(since + self.settle.saturating_mul(MOST_SETTLING));
-            self.unsettled = Some(Unsettled { shares, since, due });
+            let due =
+                (now + self.settle).min(since + self.settle.saturating_mul(MAX_SETTLE_FACTOR));
+            self.unsettled = Some(PendingShares { shares, since, due });
             self.wake_at(due);
         }
         if was_present != is_present {
@@ -181,13 +182,13 @@ impl Book {
         }
     }
 
-    /// The member leaves: nothing belongs to it any more.
+    /// The member leaves: no item belongs to it any more.
     pub(super) fn leave(&mut self, now: Instant) {
         self.is_leaving = true;
         self.review(now);
     }
 
-    /// Another session has begun, in which this member is without items and not in the group yet.
+    /// A new session has begun, in which this member has no items and is not in the group yet.
     pub(super) fn session_ended(&mut self, now: Instant) {
         self.is_present = false;
         self.orders.clear();
@@ -198,7 +199,7 @@ impl Book {
         self.review(now);
     }
 
-    /// An item was looked for: `by` is the session that an item's node goes with. Returns whether it is to be watched.
+    /// The node of an item was read: `by` is its session. Returns whether to watch it.
     pub(super) fn looked(&mut self, ticket: ItemLife, by: Option<SessionId>, now: Instant) -> bool {
         if self.slot(ticket) != Some(Slot::Looking) {
             return false;
@@ -214,7 +215,7 @@ impl Book {
         false
     }
 
-    /// The node that was watched is gone.
+    /// The watched node is gone.
     pub(super) fn gone(&mut self, ticket: ItemLife, now: Instant) {
         let is_mine = self.entries[ticket.index].is_mine;
         match self.slot(ticket) {
@@ -232,7 +233,7 @@ impl Book {
         }
     }
 
-    /// Its node was made. Returns whether it is held from now on; else its node is to be deleted.
+    /// Its node was created. Returns whether it is held now; if not, its node must be deleted.
     pub(super) fn made(&mut self, ticket: ItemLife) -> bool {
         if self.slot(ticket) != Some(Slot::Creating) {
             return false;
@@ -242,7 +243,7 @@ impl Book {
         entry.is_mine
     }
 
-    /// Another member has made its node.
+    /// Another member has created its node.
     pub(super) fn taken(&mut self, ticket: ItemLife) {
         if self.slot(ticket) == Some(Slot::Creating) {
             self.entries[ticket.index].slot = Slot::Looking;
@@ -250,19 +251,19 @@ impl Book {
         }
     }
 
-    /// It could not be looked for, or taken. It is tried again later.
+    /// The node could not be read or created. It is tried again later.
     pub(super) fn failed(&mut self, ticket: ItemLife, now: Instant) {
         if let Some(Slot::Looking | Slot::Creating) = self.slot(ticket) {
-            self.rest(ticket.index, now + REST);
+            self.rest(ticket.index, now + RETAKE_DELAY);
             self.turn(ticket.index, now);
         }
     }
 
-    /// Its holder has given it back, and it is being deleted. It is left alone for a moment, as its holder may do
-    /// the same again.
+    /// Its holder has given it back, and it is being deleted. It is not taken again for a moment, because the
+    /// holder may do the same again.
     pub(super) fn returned(&mut self, ticket: ItemLife, now: Instant) {
         if let Some(Slot::Held | Slot::Moving(_) | Slot::Ending(_)) = self.slot(ticket) {
-            self.entries[ticket.index].slot = Slot::Returning(Some(now + REST));
+            self.entries[ticket.index].slot = Slot::Returning(Some(now + RETAKE_DELAY));
         }
     }
 
@@ -273,7 +274,7 @@ impl Book {
         }
     }
 
-    /// It has ended for its holder. Its node stays until then, if it was held at all.
+    /// It has ended for its holder. If it was held, its node stays until then.
     pub(super) fn ended(&mut self, ticket: ItemLife, until: Option<Instant>) {
         if let Some(Slot::Moving(_)) = self.slot(ticket) {
             match until {
@@ -286,7 +287,7 @@ impl Book {
         }
     }
 
-    /// Acts on the time.
+    /// Handles the passing of time.
     pub(super) fn tick(&mut self, now: Instant) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -317,7 +318,7 @@ impl Book {
         ItemLife { index, life: self.entries[index].life }
     }
 
-    /// How an item stands; `None` if this life of it is over.
+    /// The state of an item; `None` if this life of it is over.
     fn slot(&self, ticket: ItemLife) -> Option<Slot> {
         let entry = &self.entries[ticket.index];
         (entry.life == ticket.life).then_some(entry.slot)
@@ -332,7 +333,7 @@ impl Book {
         self.review(now);
     }
 
-    /// Finds out which items belong to this member.
+    /// Determines which items belong to this member.
     fn review(&mut self, now: Instant) {
         let may_own = self.is_present && !self.is_leaving;
         for index in 0..self.entries.len() {
@@ -342,7 +343,7 @@ impl Book {
         }
     }
 
-    /// Does what follows from whose an item is.
+    /// Acts on the owner of an item.
     fn turn(&mut self, index: usize, now: Instant) {
         let entry = &mut self.entries[index];
         match (entry.slot, entry.is_mine) {

@@ -25,20 +25,20 @@ fn book(me: &str, settle: u64) -> Book {
     Book::new(me, &items(), GRACE, Duration::from_secs(settle))
 }
 
-/// A member, and what it has asked for that has not happened yet.
+/// A member, and its orders that have not been carried out.
 struct TestMember {
     book: Book,
     session: SessionId,
     doing: Vec<Order>,
-    /// The tickets whose nodes it watches.
+    /// The items whose nodes it watches.
     watches: Vec<ItemLife>,
-    /// What it holds.
+    /// The items that it holds.
     held: BTreeMap<usize, ItemLife>,
 }
 
 struct World {
     members: Vec<TestMember>,
-    /// Whose each node is.
+    /// The session of each node.
     nodes: BTreeMap<usize, SessionId>,
     now: Instant,
 }
@@ -75,7 +75,7 @@ impl World {
         self.members[of].held.remove(&index);
     }
 
-    /// Does something that a member has asked for; `false` if nothing is left to do.
+    /// Carries out an order of a member; `false` if none is left.
     fn act(&mut self, of: usize, chance: usize) -> bool {
         let now = self.now;
         let member = &mut self.members[of];
@@ -120,7 +120,7 @@ impl World {
         true
     }
 
-    /// A holder gives something back, if it has anything.
+    /// A holder gives an item back, if it has any.
     fn give_back(&mut self, of: usize, chance: usize) {
         let member = &self.members[of];
         let held: Vec<_> = member.held.values().copied().collect();
@@ -154,12 +154,16 @@ impl World {
     fn check(&self) {
         for (of, member) in self.members.iter().enumerate() {
             for index in member.held.keys() {
-                assert_eq!(self.nodes.get(index), Some(&member.session), "{of} has no node");
+                assert_eq!(
+                    self.nodes.get(index),
+                    Some(&member.session),
+                    "the node of {of} is missing"
+                );
             }
         }
     }
 
-    /// Lets everything happen that is to happen.
+    /// Carries out all orders.
     fn settle(&mut self) {
         for _ in 0..100 {
             while (0..MEMBERS.len()).any(|of| self.act(of, 0)) {
@@ -171,8 +175,8 @@ impl World {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: the holder of an item has its node, and in the end everything is where it
-    /// belongs.
+    /// For every sequence of events: the holder of an item has its node, and in the end every item is with its
+    /// owner.
     #[test]
     fn every_item_comes_to_its_owner(steps in prop::collection::vec((0..10_u8, 0..4_usize, any::<usize>()), 0..300)) {
         let mut world = World::new();
@@ -282,7 +286,7 @@ fn views_are_acted_on_when_they_are_quiet() {
 }
 
 #[test]
-fn a_group_that_never_settles_is_not_waited_for_for_ever() {
+fn a_group_that_never_settles_is_not_waited_for_forever() {
     let mut book = holding_all(5);
     let mut acted = None;
     for second in 10..100 {

@@ -1,14 +1,14 @@
-//! What a member's task is asked to do.
+//! Commands for a member's task.
 
 use tokio::sync::oneshot;
 
 use crate::partitions::book::ItemLife;
 
-/// What a handle or an assignment has its member's task do.
+/// A command of a handle or an assignment.
 #[derive(Debug)]
 pub(super) enum Command {
     /// An item was given back.
     Returned(ItemLife),
-    /// Gives everything back, and says when that is done.
+    /// Give all items back, and reply when that is done.
     Leave(Option<oneshot::Sender<()>>),
 }

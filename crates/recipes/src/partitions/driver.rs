@@ -1,4 +1,4 @@
-//! The task that acts for a member: it follows the group, and takes, watches and gives back items.
+//! The task of a member: it follows the group, and takes, watches and gives back items.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lockkeeper_client::{Client, Instant, SessionId, Stat, Status, Watcher, ZnodePath, Zxid};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
-use lockkeeper_locks::{OwnerInfo, State};
+use lockkeeper_locks::{HolderState, OwnerInfo};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::group::{GroupError, MemberChanges};
@@ -22,14 +22,14 @@ use crate::partitions::shares::Shares;
 use crate::partitions::take::{TakeOutcome, gone, look, take};
 use crate::watch::PresenceError;
 
-/// How many items one transaction takes.
-const MOST_TOGETHER: usize = 100;
+/// The maximum number of items that one transaction takes.
+const MAX_BATCH_ITEMS: usize = 100;
 
-/// How long the names of these may be in sum, in bytes.
-const BYTES_TOGETHER: usize = 64 * 1024;
+/// The maximum total length of their names, in bytes.
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// Something that has happened.
-enum Happening {
+/// An event that the task handles.
+enum DriverEvent {
     Command(Option<Command>, mpsc::UnboundedReceiver<Command>),
     Viewed(Result<(), GroupError>, MemberChanges),
     Status(watch::Receiver<Status>),
@@ -39,7 +39,7 @@ enum Happening {
     NotThere(PresenceError),
 }
 
-/// What a member is.
+/// The member's options.
 pub(super) struct MemberTerms {
     pub(super) client: Client,
     pub(super) places: PartitionNodes,
@@ -56,23 +56,23 @@ pub(super) struct MemberTerms {
 pub(super) struct Driver {
     terms: Arc<MemberTerms>,
     session: SessionId,
-    /// The program that has the member's name, while it is another one.
-    namesake: Option<OwnerInfo>,
+    /// The program that has the member's name, if it is another one.
+    name_holder: Option<OwnerInfo>,
     held: BTreeMap<ItemLife, Arc<HeldItem>>,
-    running: FuturesUnordered<BoxFuture<'static, Happening>>,
-    /// The items whose nodes are to be made.
+    running: FuturesUnordered<BoxFuture<'static, DriverEvent>>,
+    /// The items whose nodes must be created.
     wanted: Vec<ItemLife>,
-    /// How many are being looked for, which may be wanted too.
+    /// How many are being read, and may be added to these.
     looking: usize,
-    /// When it is looked for items that were lost without an event.
+    /// When to look for items that were lost without an event.
     next_check: Instant,
     is_leaving: bool,
-    /// The callers that wait for its end.
+    /// The callers that wait for the end of the task.
     leaving: Vec<oneshot::Sender<()>>,
 }
 
 impl Driver {
-    /// `is_taken`: waits until another program has the member's name, or the member has ended.
+    /// `is_taken`: completes when another program has the member's name, or the member has ended.
     pub(super) fn new(
         terms: MemberTerms,
         is_taken: impl Future<Output = PresenceError> + Send + 'static,
@@ -83,12 +83,12 @@ impl Driver {
         let client = &terms.client;
         let (session, next_check) = (client.session_id(), client.now());
         running.push(commanded(asked).boxed());
-        running.push(is_taken.map(Happening::NotThere).boxed());
+        running.push(is_taken.map(DriverEvent::NotThere).boxed());
         running.push(changed(client.status()).boxed());
         let mut driver = Self {
             terms,
             session,
-            namesake: None,
+            name_holder: None,
             held: BTreeMap::new(),
             running,
             wanted: Vec::new(),
@@ -101,13 +101,13 @@ impl Driver {
         driver
     }
 
-    /// Acts until the member has left and its items are given back.
+    /// Runs until the member has left and its items are given back.
     pub(super) async fn run(mut self) {
         loop {
             self.follow_orders();
             if self.is_leaving && self.terms.board.lock().book.is_clear() {
                 for waiter in self.leaving.drain(..) {
-                    // It may not wait any more.
+                    // The caller may have gone.
                     let _ = waiter.send(());
                 }
                 return;
@@ -115,12 +115,12 @@ impl Driver {
 
             let due = self.due();
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
                 happened = self.running.next() => happened.into_iter().for_each(|it| self.on(it)),
                 () = sleep_until(&self.terms.client, due) => {}
             }
-            // What has come together is acted on together.
+            // Events that have arrived together are handled together.
             while let Some(Some(happened)) = self.running.next().now_or_never() {
                 self.on(happened);
             }
@@ -128,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// When there is something to do at the latest.
+    /// When the next action is due at the latest.
     fn due(&self) -> Option<Instant> {
         let check = (!self.held.is_empty()).then_some(self.next_check);
         self.terms.board.lock().book.due().into_iter().chain(check).min()
@@ -142,55 +142,55 @@ impl Driver {
         }
     }
 
-    /// Gives back what its holder has lost although its node may be there, as after a deadline.
+    /// Gives back items that their holders have lost although their nodes may exist, for example after a deadline.
     fn check(&mut self) {
         let client = &self.terms.client;
         self.next_check = client.now() + client.session_timeout() / 3;
         let book = &mut self.terms.board.lock().book;
         for (ticket, held) in &self.held {
-            if matches!(held.guard.state(), State::Lost(_)) {
+            if matches!(held.guard.state(), HolderState::Lost(_)) {
                 book.lost(*ticket);
             }
         }
     }
 
-    fn on(&mut self, happened: Happening) {
+    fn on(&mut self, happened: DriverEvent) {
         let (board, now) = (Arc::clone(&self.terms.board), self.terms.client.now());
         match happened {
-            Happening::Command(command, asked) => {
+            DriverEvent::Command(command, asked) => {
                 self.running.push(commanded(asked).boxed());
                 self.command(command);
             }
-            Happening::Viewed(Ok(()), changes) => self.viewed(changes),
-            Happening::Viewed(Err(error), _) => {
+            DriverEvent::Viewed(Ok(()), changes) => self.viewed(changes),
+            DriverEvent::Viewed(Err(error), _) => {
                 board.end(PartitionsError::View(error));
                 self.leave();
             }
-            Happening::Status(status) => {
+            DriverEvent::Status(status) => {
                 self.running.push(changed(status).boxed());
                 self.check_session();
                 self.check();
             }
-            Happening::Looked(ticket, found) => {
+            DriverEvent::Looked(ticket, found) => {
                 self.looking -= 1;
                 match found {
                     Ok(found) => self.looked(ticket, found),
                     Err(source) => self.failed(ticket, source),
                 }
             }
-            Happening::Gone(ticket) => board.lock().book.gone(ticket, now),
-            Happening::Took(taken) => {
+            DriverEvent::Gone(ticket) => board.lock().book.gone(ticket, now),
+            DriverEvent::Took(taken) => {
                 taken.into_iter().for_each(|(ticket, taken)| self.took(ticket, taken));
             }
-            Happening::NotThere(error @ PresenceError::Taken { .. }) => {
-                let owner = self.namesake.clone().map(Box::new);
+            DriverEvent::NotThere(error @ PresenceError::Taken { .. }) => {
+                let owner = self.name_holder.clone().map(Box::new);
                 board.tell(PartitionsError::Taken { owner, source: error });
             }
-            Happening::NotThere(error) if !self.is_leaving => {
+            DriverEvent::NotThere(error) if !self.is_leaving => {
                 board.end(PartitionsError::Join(GroupError::Join(error)));
                 self.leave();
             }
-            Happening::NotThere(_) => {}
+            DriverEvent::NotThere(_) => {}
         }
     }
 
@@ -209,9 +209,9 @@ impl Driver {
         }
     }
 
-    /// Leaves the group, and gives its items back: their holders have the time of the grace.
+    /// Leaves the group, and gives its items back: their holders have the grace to finish.
     fn leave(&mut self) {
-        // Others wait for its items then, and have them at once.
+        // The next owners wait for its items from now on, and get them without delay.
         drop(self.terms.board.take_membership());
         self.is_leaving = true;
         let left = PartitionsError::Left(self.terms.places.path.clone());
@@ -219,7 +219,7 @@ impl Driver {
         self.terms.board.lock().book.leave(self.terms.client.now());
     }
 
-    /// In another session, everything is lost.
+    /// In a new session, all items are lost.
     fn check_session(&mut self) {
         let client = &self.terms.client;
         if client.session_id() == self.session {
@@ -233,15 +233,15 @@ impl Driver {
         }
     }
 
-    /// Acts on a view, and waits for the next one.
+    /// Handles a view, and waits for the next one.
     fn viewed(&mut self, changes: MemberChanges) {
-        // What it shows of this member is of the present session.
+        // The member's state in it is that of the current session.
         self.check_session();
         let MemberTerms { client, me, items, board, .. } = self.terms.as_ref();
         let view = changes.view();
         let other = view.member(me).filter(|own| own.session != self.session);
-        self.namesake = other.and_then(|other| OwnerInfo::from_data(&other.data));
-        // A view without this member does not move anything: it lives, so it comes back.
+        self.name_holder = other.and_then(|other| OwnerInfo::from_data(&other.data));
+        // A view without this member does not move items: the member lives, so it comes back.
         if let Some(own) = view.member(me) {
             let (shares, others) = Shares::of(view.members(), *items);
             let is_present = own.session == self.session;
@@ -276,7 +276,7 @@ impl Driver {
                 board.offer(Assignment::new(item, ticket, held, commands));
             }
             TakeOutcome::ByOthers => board.lock().book.taken(ticket),
-            // The status tells.
+            // The status shows it.
             TakeOutcome::SessionOver => {}
             TakeOutcome::Failed(source) => self.failed(ticket, source),
         }
@@ -284,7 +284,7 @@ impl Driver {
 
     fn failed(&mut self, ticket: ItemLife, source: TakeError) {
         let board = &self.terms.board;
-        // The view tells.
+        // The view shows it.
         if self.terms.client.is_closed() {
             return;
         }
@@ -297,12 +297,12 @@ impl Driver {
         let terms = Arc::clone(&self.terms);
         let gone = async move {
             gone(&terms.client, &terms.nodes[ticket.index], czxid, watcher).await;
-            Happening::Gone(ticket)
+            DriverEvent::Gone(ticket)
         };
         self.running.push(gone.boxed());
     }
 
-    /// Does what the book says, until it says no more.
+    /// Carries out the book's orders until none are left.
     fn follow_orders(&mut self) {
         loop {
             let orders = self.terms.board.lock().book.take_orders();
@@ -351,17 +351,17 @@ impl Driver {
         let terms = Arc::clone(&self.terms);
         let look = async move {
             let found = look(&terms.client, &terms.nodes[ticket.index]).await;
-            Happening::Looked(ticket, found)
+            DriverEvent::Looked(ticket, found)
         };
         self.running.push(look.boxed());
     }
 
-    /// Makes the nodes of items, a part of them at a time, and the last part when no more of them come at once.
+    /// Creates the nodes of items, a part of them at a time, and the last part when no more arrive at once.
     fn take(&mut self) {
         let (mut part, mut bytes) = (Vec::new(), 0);
         for ticket in std::mem::take(&mut self.wanted) {
             let more = self.terms.nodes[ticket.index].as_str().len();
-            if part.len() == MOST_TOGETHER || (bytes + more > BYTES_TOGETHER && bytes > 0) {
+            if part.len() == MAX_BATCH_ITEMS || (bytes + more > MAX_BATCH_BYTES && bytes > 0) {
                 self.take_part(std::mem::take(&mut part));
                 bytes = 0;
             }
@@ -381,13 +381,13 @@ impl Driver {
             let MemberTerms { client, places, me, nodes, .. } = terms.as_ref();
             let nodes = tickets.iter().map(|ticket| nodes[ticket.index].clone()).collect();
             let taken = take(client, places, me, session, nodes).await;
-            Happening::Took(tickets.into_iter().zip(taken).collect())
+            DriverEvent::Took(tickets.into_iter().zip(taken).collect())
         };
         self.running.push(took.boxed());
     }
 }
 
-/// However it ends, its callers stop waiting.
+/// Callers stop waiting however the task ends.
 impl Drop for Driver {
     fn drop(&mut self) {
         let path = self.terms.places.path.clone();
@@ -395,27 +395,27 @@ impl Drop for Driver {
     }
 }
 
-async fn commanded(mut asked: mpsc::UnboundedReceiver<Command>) -> Happening {
+async fn commanded(mut asked: mpsc::UnboundedReceiver<Command>) -> DriverEvent {
     let command = asked.recv().await;
-    Happening::Command(command, asked)
+    DriverEvent::Command(command, asked)
 }
 
-async fn next_view(mut changes: MemberChanges) -> Happening {
+async fn next_view(mut changes: MemberChanges) -> DriverEvent {
     let viewed = changes.next().await.map(drop);
-    Happening::Viewed(viewed, changes)
+    DriverEvent::Viewed(viewed, changes)
 }
 
-async fn changed(mut status: watch::Receiver<Status>) -> Happening {
+async fn changed(mut status: watch::Receiver<Status>) -> DriverEvent {
     if status.changed().await.is_err() {
-        // The client is closed, which the view tells.
+        // The client is closed, which the view shows.
         std::future::pending::<()>().await;
     }
-    Happening::Status(status)
+    DriverEvent::Status(status)
 }
 
 async fn sleep_until(client: &Client, due: Option<Instant>) {
     match due {
-        // A timer goes by another clock than leases do.
+        // Timers use another clock than leases.
         Some(due) => tokio::time::sleep(due.since(client.now())).await,
         None => std::future::pending().await,
     }

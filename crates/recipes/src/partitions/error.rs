@@ -1,4 +1,4 @@
-//! What can go wrong with partitions.
+//! Errors of partitions.
 
 use lockkeeper_client::{Error, Outcome, PathError, TransactionError, ZnodePath, impl_failure};
 use lockkeeper_locks::{AcquireError, BuildError, OwnerInfo};
@@ -6,54 +6,54 @@ use lockkeeper_locks::{AcquireError, BuildError, OwnerInfo};
 use crate::group::GroupError;
 use crate::watch::PresenceError;
 
-/// Why items cannot be shared, or one of them cannot be had.
+/// Why items cannot be shared, or one of them cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartitionsError {
     /// The path is invalid.
-    #[error("{0}; partitions are named like /crawl")]
+    #[error("{0}; the path of partitions looks like /crawl")]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot have partitions; name a path of its own for them, like /crawl")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be used for partitions; use another path, such as /crawl")]
     Reserved(ZnodePath),
     /// The weight is not from 1 to 100.
-    #[error("a member cannot have the weight {0}; weights are from 1 to 100")]
+    #[error("the weight {0} is not from 1 to 100")]
     Weight(u32),
-    /// No node can stand for an item.
+    /// The item is not valid as the name of a node.
     #[error("cannot share the item {item:.40?}: {source}")]
     Item {
         /// The item.
         item: String,
-        /// Why not.
+        /// The cause.
         source: BuildError,
     },
-    /// The member cannot join, or be seen by others any more.
+    /// The member cannot join, or others cannot see it any more.
     #[error("cannot be a member: {0}")]
     Join(GroupError),
-    /// The members cannot be seen, or not any more. Nothing is assigned from then on, and what this member has is
+    /// The members cannot be watched, or no longer. No items are assigned from then on, and this member's items are
     /// [moving](crate::Assignment::moving).
-    #[error("cannot see the members: {0}")]
+    #[error("cannot watch the members: {0}")]
     View(GroupError),
-    /// Another program is the member of this name. The name is waited for all the same.
+    /// Another program is the member of this name. The member still waits for the name.
     #[error("cannot be a member: {source}{}", program_of(owner.as_deref()))]
     Taken {
-        /// The program that has the name, if it says so.
+        /// The program that has the name, if known.
         owner: Option<Box<OwnerInfo>>,
         /// The member's node, and its session.
         source: PresenceError,
     },
-    /// An item cannot be looked for, or taken. It is tried again after a second.
+    /// An item cannot be read or taken. It is tried again after a second.
     #[error("cannot take the item {item:?}: {source}")]
     Take {
         /// The item.
         item: String,
-        /// Why not.
+        /// The cause.
         source: TakeError,
     },
-    /// Nothing acts for the member any more: the runtime in which its client was connected has ended.
+    /// The member's task has ended with the runtime in which its client was connected.
     #[error(
-        "nothing acts for the member at {path} any more, as the runtime in which its client was connected has ended; \
-         keep that running"
+        "the task of the member at {path} has ended with the runtime in which its client was connected; \
+         keep that runtime running"
     )]
     Stopped {
         /// The partitions.
@@ -92,7 +92,7 @@ impl_failure!(PartitionsError {
     _ => (false, Outcome::NotApplied),
 });
 
-/// A program, at the end of a message.
+/// A program, for the end of a message.
 fn program_of(owner: Option<&OwnerInfo>) -> String {
     owner.map(|owner| format!(" (it is {owner})")).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! [`Partitions`]: joining. [`PartitionMember`]: what a member gets.
+//! [`Partitions`]: joining. [`PartitionMember`]: the assignments of a member.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,48 +19,50 @@ use crate::partitions::error::PartitionsError;
 use crate::partitions::layout::{MemberRecord, PartitionNodes, digest_of_items};
 use crate::watch::PresenceError;
 
-/// How long the holder of an item has to finish when it moves, unless a builder says otherwise.
+/// The default time for the holder of a moving item to finish.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Items that the members of a group share: shards, tenants, parts of a crawl. Each item belongs to one member at a time, and
-/// when members come and go, only the items move that must. Cheap to clone.
+/// Items that the members of a group share: shards, tenants, parts of a crawl. Each item belongs to one member at a
+/// time, and when members come and go, only the necessary items move. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - An item has one owner at a time, by lease and by token, whatever the members believe of each other. An
-///   [`Assignment`] is a guard, which is good until an exact deadline; its loss is reported before another member can have the
-///   item.
+/// - An item has one owner at a time, by lease and by token, whatever the members know of each other. An
+///   [`Assignment`] is a guard, which is good until an exact deadline; its loss is reported before another member
+///   can have the item.
 /// - The tokens of an item grow from owner to owner.
-/// - When one of n members leaves, exactly its items move; when one joins, items move to it only: about one in n. The
-///   others go on with theirs.
-/// - The owner of an item that moves has a time to finish, and learns it from [`Assignment::moving`]. The next one has the item
-///   once it is given back, or that time is over.
-/// - An item has an owner, or is about to get one, while a member is there that has it in its set; or
-///   [`PartitionMember::waited`] names the session that has its node.
+/// - When one of n members leaves, exactly its items move; when one joins, items move to it only: about one in n.
+///   The others keep theirs.
+/// - The owner of an item that moves has time to finish, and learns of it from [`Assignment::moving`]. The next
+///   owner gets the item when it is given back, or that time is over.
+/// - An item has an owner, or is about to get one, while a member that has it in its set is in the group; or
+///   [`PartitionMember::waited`] has the session of its node.
 ///
 /// # Not guaranteed
 ///
-/// - Members do not have equally many items: hashing decides. Of 1,000 items, each of 10 members has 100, give or take 30.
-/// - A member that dies has its items until its session ends.
-/// - If another client deletes the node of an item, its holder learns it late, as soon as the event arrives.
-/// - Members with other items share nothing with each other, except that an item in both sets has one owner; see
-///   [`PartitionMember::members_with_other_items`].
+/// - Members do not have equally many items: hashing decides. Of 1,000 items, each of 10 members has 100, give or
+///   take 30.
+/// - A member that dies keeps its items until its session ends.
+/// - If another client deletes the node of an item, its holder learns of it late, when the event arrives.
+/// - Members with different items share nothing with each other, except that an item in both sets has one owner;
+///   see [`PartitionMember::members_with_other_items`].
 ///
 /// # Znodes
 ///
-/// - `<path>/members/<name>`, ephemeral, as in a [`Group`]: JSON with the number of the format, the weight, the digest of
-///   the items, and the [program](lockkeeper_locks::OwnerInfo).
-/// - `<path>/owners/<item>`, ephemeral: the item is held. The item is written as [`Locks`](lockkeeper_locks::Locks) writes a
-///   key. Its data is JSON with the name of the member.
+/// - `<path>/members/<name>`, ephemeral, as in a [`Group`]: JSON with the version of the format, the weight, the
+///   digest of the items, and the [program](lockkeeper_locks::OwnerInfo).
+/// - `<path>/owners/<item>`, ephemeral: the item is held. The item is escaped as a key of
+///   [`Locks`](lockkeeper_locks::Locks) is. Its data is JSON with the name of the member.
 ///
-/// `members` and `owners` are container nodes. Which member an item belongs to is said by `docs/rendezvous.md`, byte for byte.
+/// `members` and `owners` are container nodes. `docs/rendezvous.md` specifies exactly which member an item belongs
+/// to.
 ///
 /// # Cost
 ///
-/// - An item that moves costs 2 writes and 1 event for its next owner. Items that are free are taken up to 100 in a
+/// - An item that moves costs 2 writes and 1 event for its next owner. Free items are taken up to 100 in a
 ///   transaction.
 /// - Each owner reads its item's node once with a watch, and twice when it gives the item back.
-/// - The heartbeats of a member cost 1 write each, with 1 check in it, however many items it has.
+/// - The heartbeats of a member cost 1 write each, with 1 check in it, for any number of items.
 /// - A member that comes or goes costs each member 1 event and 1 read.
 ///
 /// # Examples
@@ -104,9 +106,9 @@ pub struct Partitions {
 
 lockkeeper_client::shown_by_path!(Partitions);
 
-/// The options of [`Partitions`].
+/// Options of [`Partitions`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PartitionsBuilder {
     client: Client,
     path: String,
@@ -118,30 +120,31 @@ pub struct PartitionsBuilder {
 
 impl PartitionsBuilder {
     lockkeeper_client::setters! {
-        /// The items, of any text. All members should name the same ones. Default: none.
+        /// Sets the items, of any text. All members should name the same ones. Default: none.
         pub fn items(self, items: impl IntoIterator<Item = impl Into<String>>) =>
             self.items = items.into_iter().map(Into::into).collect();
 
-        /// How many items this member gets, compared to the others: 1 to 100. Default: 1.
+        /// Sets this member's weight: its share of the items relative to the others, 1 to 100. Default: 1.
         pub fn weight(self, weight: u32) => self.weight = weight;
 
-        /// How long the holder of an item may go on with it when it is to go to another member. Default: 10 seconds.
+        /// Sets how long the holder of an item may continue with it when it must move to another member. Default:
+        /// 10 seconds.
         pub fn grace(self, grace: Duration) => self.grace = grace;
 
-        /// For how long the members have to stay the same before items move, so that those that start together do
-        /// not move each other's items again and again. A group that never stays the same is waited for ten times as
-        /// long. Default: 0.
+        /// Sets how long the members must stay the same before items move, so that members that start together do
+        /// not move each other's items repeatedly. If the members never stay the same, items move after ten times
+        /// as long. Default: 0.
         pub fn settle(self, settle: Duration) => self.settle = settle;
 
-        /// The access control list of the znodes. Default: that of the client; see [`DefaultAcl`].
+        /// Sets the access control list of the created nodes. Default: that of the client; see [`DefaultAcl`].
         pub fn acl(self, acl: &DefaultAcl) => self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the handle. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a group, the weight is not from 1 to 100, or an item is longer than the name of a
-    /// node may be.
+    /// If the path is not valid for a group, the weight is not from 1 to 100, or an item is too long for the name
+    /// of a node.
     pub fn build(self) -> Result<Partitions, PartitionsError> {
         let path = ZnodePath::new(&self.path)?;
         if !self.client.is_own_base(&path) || path.is_root() {
@@ -170,7 +173,7 @@ impl PartitionsBuilder {
 }
 
 impl Partitions {
-    /// Items to share at a path such as `/crawl`.
+    /// The options of a set of items at a path such as `/crawl`.
     pub fn builder(client: &Client, path: &str) -> PartitionsBuilder {
         PartitionsBuilder {
             client: client.clone(),
@@ -182,24 +185,26 @@ impl Partitions {
         }
     }
 
-    /// The path.
+    /// The path of the partitions.
     pub fn path(&self) -> &ZnodePath {
         &self.places.path
     }
 
-    /// Joins with a name that no other member has. An earlier life of this program that had the name is waited for in the
-    /// background, until its session ends. Until then this member has no items, and waits for none. If the session still lives
-    /// after one and a half session timeouts, which is when servers have ended that of a program that died,
-    /// [`PartitionMember::next`] fails with [`PartitionsError::Taken`]. Costs what [`Group::join`] and [`Group::watch`] do.
+    /// Joins with a name that no other member has. If an earlier run of this program has the name, the member waits
+    /// in the background until its session ends; until then it has no items, and waits for none. If that session
+    /// still lives after one and a half session timeouts, in which servers end that of a program that died,
+    /// [`PartitionMember::next`] fails with [`PartitionsError::Taken`]. Costs as much as [`Group::join`] and
+    /// [`Group::watch`].
     ///
     /// # Errors
-    /// If no node can be named like that, or is refused for good; or no server can be reached for a session timeout.
+    /// If the name is not valid for a node, or the node is refused permanently; or no server can be reached for a
+    /// session timeout.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no node behind.
     ///
     /// # Session loss
-    /// It joins with the next session.
+    /// Joins with the next session.
     pub async fn join(&self, name: impl Into<String>) -> Result<PartitionMember, PartitionsError> {
         let (me, digest) = (name.into(), digest_of_items(self.items.iter().map(String::as_str)));
         let record = MemberRecord::new(self.weight, digest);
@@ -228,7 +233,8 @@ impl Partitions {
     }
 }
 
-/// A member of [`Partitions`]. Dropping it leaves in the background: what it has is then [moving](Assignment::moving).
+/// A member of [`Partitions`]. Dropping it leaves in the background: its items are then
+/// [moving](Assignment::moving).
 #[must_use = "the member leaves when this is dropped"]
 pub struct PartitionMember {
     name: String,
@@ -239,7 +245,7 @@ pub struct PartitionMember {
 
 lockkeeper_client::impl_debug!(PartitionMember, self => path: self.path, name: self.name);
 
-/// An item that belongs to a member, and that another one still has.
+/// An item that belongs to a member, and that another one still holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitedItem {
@@ -250,17 +256,17 @@ pub struct WaitedItem {
 }
 
 impl PartitionMember {
-    /// Its name.
+    /// The member's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits for the next item that this member gets. An item that is not asked for here is given back by itself when it
-    /// is to go to another member. Makes no request.
+    /// Waits for the next item that this member gets. An item that was not received by a call is given back
+    /// automatically when it must move to another member. Makes no request.
     ///
     /// # Errors
-    /// [`PartitionsError::Take`] if an item cannot be taken, and [`PartitionsError::Taken`] if another program is the
-    /// member of this name: both are tried again, so call it again. Any other error stays.
+    /// [`PartitionsError::Take`] if an item cannot be taken, and [`PartitionsError::Taken`] if another program is
+    /// the member of this name: both are tried again, so call `next` again. Other errors are permanent.
     ///
     /// # Session loss
     /// All assignments are lost. The member joins with the next session, and gets items with new tokens.
@@ -271,43 +277,43 @@ impl PartitionMember {
         self.board.next().await
     }
 
-    /// The items that this member has, asked for or not, in their order. Asks no server.
+    /// The items that this member holds, received or not, in their order. Makes no request.
     pub fn owned(&self) -> Vec<String> {
         self.board.lock().book.owned().map(str::to_owned).collect()
     }
 
-    /// The items that belong to this member, and that others still have. Asks no server.
+    /// The items that belong to this member, and that others still hold. Makes no request.
     pub fn waited(&self) -> Vec<WaitedItem> {
         let state = self.board.lock();
         let waited = state.book.waited();
         waited.map(|(item, session)| WaitedItem { item: item.to_owned(), session }).collect()
     }
 
-    /// The members that have other items than this one, or that this version cannot read. They share nothing with it. During
-    /// a change of the items there are such members: those that have the new set take an item of both sets as soon as its
-    /// owner gives it back. Asks no server.
+    /// The members that have other items than this one, or that this version cannot read. They share nothing with
+    /// it. There are such members while the items are changed: those that have the new set take an item of both
+    /// sets as soon as its owner gives it back. Makes no request.
     pub fn members_with_other_items(&self) -> Vec<Member> {
         self.board.lock().others.clone()
     }
 
-    /// Leaves: what this member has is [moving](Assignment::moving), and others may have it when it is given back. Returns
-    /// when all is given back, which takes the [grace](PartitionsBuilder::grace) at most, and then what a holder may still
-    /// believe. Costs 2 round trips, and 2 for each item that was not asked for.
+    /// Leaves: this member's items are [moving](Assignment::moving), and others may take them when they are given
+    /// back. Returns when all are given back, which takes at most the [grace](PartitionsBuilder::grace) and the
+    /// remaining lease. Costs 2 round trips, and 2 for each item that was not received.
     ///
     /// # Errors
-    /// If the member's node cannot be deleted, or no server could be reached for a session timeout: it continues in the
-    /// background then.
+    /// If the member's node cannot be deleted, or no server could be reached for a session timeout: then the delete
+    /// continues in the background.
     ///
     /// # Session loss
     /// The member has left with its session.
     ///
     /// # Cancel safety
-    /// It leaves in the background.
+    /// When dropped, the member leaves in the background.
     pub async fn leave(self) -> Result<(), PartitionsError> {
         let (done, is_done) = oneshot::channel();
-        // Others wait for its items then, and have them at once.
+        // The next owners wait for its items from now on, and get them without delay.
         let membership = self.board.take_membership();
-        // Without its task, nothing of it is left.
+        // If its task has ended, nothing is left to give back.
         let _ = self.commands.send(Command::Leave(Some(done)));
         let left = match membership {
             Some(membership) => membership.leave().await,
@@ -322,7 +328,7 @@ impl Drop for PartitionMember {
     fn drop(&mut self) {
         // At once, so that the program can join again.
         drop(self.board.take_membership());
-        // Without its task, it has left.
+        // If its task has ended, the member has left.
         let _ = self.commands.send(Command::Leave(None));
     }
 }

@@ -1,23 +1,23 @@
-//! The node of an item: the duty to delete it.
+//! The node of an item, which deletes itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use lockkeeper_client::{Cleanup, Client, ExpectedNode, Reply, SessionId, ZnodePath};
 
-/// The node of an item, which may have been made. Dropping it deletes the node.
+/// The node of an item, which may have been created. Dropping this deletes the node.
 #[derive(Debug)]
 pub(super) struct ItemNode {
     client: Client,
     node: ZnodePath,
     session: SessionId,
-    /// Its data, which no other node has.
+    /// Its data, which is unique.
     data: Bytes,
     is_over: AtomicBool,
 }
 
 impl ItemNode {
-    /// One that is about to be made in this session, with data that no other node of this name has.
+    /// A node to be created in this session, with data that no other node of this name has.
     pub(super) fn new(client: &Client, node: ZnodePath, session: SessionId, data: Bytes) -> Self {
         Self { client: client.clone(), node, session, data, is_over: AtomicBool::new(false) }
     }
@@ -30,12 +30,12 @@ impl ItemNode {
         &self.data
     }
 
-    /// The node was not made, or is gone: nothing is to be deleted.
+    /// The node was not created, or is gone: nothing must be deleted.
     pub(super) fn over(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Deletes the node, over as many connections as it takes. `None` if nothing is left to delete.
+    /// Deletes the node, retrying over lost connections. `None` if there is nothing to delete.
     pub(super) fn give_back(&self) -> Option<Reply<()>> {
         let was_over = self.is_over.swap(true, Ordering::AcqRel);
         // With its session, the node is gone.

@@ -1,4 +1,4 @@
-//! The znodes of partitions, and what is in them: pure.
+//! The znodes of partitions, and their data. No I/O.
 
 use bytes::Bytes;
 use lockkeeper_client::ZnodePath;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::discovery::rendezvous::digest;
 
-/// The layout that this version writes, and the only one that it reads.
+/// The version of the layout that this library writes, and the only one that it reads.
 const FORMAT: u32 = 1;
 
 /// The nodes of partitions at a path.
 #[derive(Clone, Debug)]
 pub(super) struct PartitionNodes {
     pub(super) path: ZnodePath,
-    /// Has a node for each member.
+    /// The parent of the members' nodes.
     pub(super) members: ZnodePath,
-    /// Has a node for each item that has an owner.
+    /// The parent of the nodes of items that have an owner.
     pub(super) owners: ZnodePath,
 }
 
@@ -28,11 +28,11 @@ impl PartitionNodes {
     }
 }
 
-/// What a member's node says.
+/// The data of a member's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberRecord {
     format: u32,
-    /// How many items it wants, compared to the others.
+    /// The member's share of the items relative to the others.
     pub(super) weight: u32,
     /// The digest of its items.
     #[serde(with = "hex")]
@@ -44,13 +44,13 @@ impl MemberRecord {
         Self { format: FORMAT, weight, items }
     }
 
-    /// The data of a node: this, and the program of the member.
+    /// The data of a node: this record, and the program of the member.
     pub(super) fn to_data(self, program: &OwnerInfo) -> Bytes {
         let data = MemberData { record: self, program };
         serde_json::to_vec(&data).expect("numbers and text").into()
     }
 
-    /// What a node says; `None` if it says nothing that this version knows.
+    /// Parses a node's data; `None` if this version does not know it.
     pub(super) fn read(data: &[u8]) -> Option<Self> {
         let record: Self = serde_json::from_slice(data).ok()?;
         (record.format == FORMAT && record.weight > 0).then_some(record)
@@ -66,12 +66,12 @@ struct MemberData<'a> {
     program: &'a OwnerInfo,
 }
 
-/// What the node of an item says.
+/// The data of an item's node.
 #[derive(Serialize)]
 pub(super) struct OwnerRecord<'a> {
     /// The member that has the item.
     pub(super) member: &'a str,
-    /// What tells the node from every other one that had its name.
+    /// Distinguishes the node from all others that had its name.
     pub(super) mark: String,
 }
 
@@ -81,7 +81,7 @@ impl OwnerRecord<'_> {
     }
 }
 
-/// The digest of a set of items, which are sorted and differ: that of all of them, each behind its length.
+/// The digest of a set of sorted, distinct items: each is hashed after its length.
 pub(super) fn digest_of_items<'a>(items: impl IntoIterator<Item = &'a str>) -> u64 {
     let mut bytes = Vec::new();
     for item in items {
@@ -91,7 +91,7 @@ pub(super) fn digest_of_items<'a>(items: impl IntoIterator<Item = &'a str>) -> u
     digest(&bytes)
 }
 
-/// Sixteen hexadecimal digits, as not every reader of JSON has whole numbers of 64 bits.
+/// Sixteen hexadecimal digits, because not every JSON parser has 64-bit integers.
 mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,17 +1,17 @@
 //! A set of items that the members of a group share.
 //!
 //! ```text
-//!   handle       Partitions: joining; PartitionMember: what a member gets
-//!   driver       the task that acts for a member
-//!   board        what a member's handle and its task share
-//!   assignment   Assignment: an item that this member has
-//!   take         making the nodes of items, many in one transaction; watching them
-//!   command      what the task is asked to do
-//!   item_node    the duty to delete the node of an item
+//!   handle       Partitions: joining; PartitionMember: a member's assignments
+//!   driver       the task of a member
+//!   board        state shared by a member's handle and its task
+//!   assignment   Assignment: an item that this member holds
+//!   take         creating the nodes of items, many in one transaction; watching them
+//!   command      commands for the task
+//!   item_node    the node of an item, deleted when dropped
 //!   error        PartitionsError
-//!   book         how each item stands, and what is to be done: pure
+//!   book         the state of each item, and the resulting actions: pure
 //!   shares       which member an item belongs to: pure
-//!   layout       the znodes and what is in them: pure
+//!   layout       the znodes and their data: pure
 //! ```
 
 mod assignment;

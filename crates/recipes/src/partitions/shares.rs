@@ -1,13 +1,13 @@
-//! Which member an item belongs to: pure.
+//! Which member an item belongs to. No I/O.
 //!
-//! By rendezvous hashing (`docs/rendezvous.md`), so all that see the same members agree. An item
-//! belongs to a member that has the same items: a member with others would not know what to do with it.
+//! Uses rendezvous hashing (`docs/rendezvous.md`), so that all programs that see the same members agree. An item
+//! belongs to a member that has the same set of items: others would not know what to do with it.
 
 use crate::discovery::rendezvous::{beats, digest, draw};
 use crate::group::Member;
 use crate::partitions::layout::MemberRecord;
 
-/// The members that share the items of this one.
+/// The members that have the same items as this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shares {
     /// Sorted by the ids.
@@ -22,7 +22,7 @@ struct Sharer {
 }
 
 impl Shares {
-    /// The members of a view that have these items, and those that have not.
+    /// The members of a view that have these items, and those that do not.
     pub(super) fn of(members: impl Iterator<Item = Member>, items: u64) -> (Self, Vec<Member>) {
         let (mut sharers, mut others) = (Vec::new(), Vec::new());
         for member in members {
@@ -50,7 +50,7 @@ impl Shares {
             let drawn = (draw(item, sharer.digest), sharer.weight);
             (sharer.id.as_str(), drawn)
         });
-        // Of equal draws, that of the smaller id stays.
+        // Of equal draws, the smaller id wins.
         let best = draws.reduce(|best, next| if beats(next.1, best.1) { next } else { best });
         best.map(|(id, _)| id)
     }
@@ -76,7 +76,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_members_an_item_belongs_to_nobody() {
+    fn without_members_an_item_has_no_owner() {
         assert_eq!(Shares::default().owner(7), None);
     }
 

@@ -1,4 +1,4 @@
-//! Making the nodes of items, many in one transaction, and watching them.
+//! Creating the nodes of items, many in one transaction, and watching them.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::partitions::error::TakeError;
 use crate::partitions::item_node::ItemNode;
 use crate::partitions::layout::{OwnerRecord, PartitionNodes};
 
-/// What came of an item's node.
+/// The outcome for an item's node.
 pub(super) enum TakeOutcome {
     Made(Arc<HeldItem>),
-    /// Another member has made it.
+    /// Another member has created it.
     ByOthers,
-    /// The session is over.
+    /// The session has ended.
     SessionOver,
     Failed(TakeError),
 }
 
-/// Takes items in one transaction if none of them has a node, and each by itself if one has. Each answer is in the place
-/// of its node.
+/// Takes items in one transaction if none of them has a node, and one by one otherwise. The answers are in the
+/// order of the nodes.
 pub(super) async fn take(
     client: &Client,
     places: &PartitionNodes,
@@ -35,7 +35,7 @@ pub(super) async fn take(
     session: SessionId,
     nodes: Vec<ZnodePath>,
 ) -> Vec<TakeOutcome> {
-    // It exists before anything is sent, so whatever may come of that is deleted.
+    // Created before the request is sent, so that the nodes are deleted whatever its outcome.
     let claims: Vec<_> = nodes
         .into_iter()
         .map(|node| {
@@ -55,7 +55,7 @@ pub(super) async fn take(
     taken
 }
 
-/// Makes the nodes together; `None` if they were not, or it is not known.
+/// Creates the nodes together; `None` if they were not created, or it is unknown.
 async fn make_together(
     client: &Client,
     places: &PartitionNodes,
@@ -87,7 +87,7 @@ async fn make(
     steps.in_session(session).commit_numbered().await.map(|(_, zxid)| zxid)
 }
 
-/// Takes one item, whose node an earlier try may have made.
+/// Takes one item, whose node an earlier try may have created.
 async fn take_one(
     client: &Client,
     places: &PartitionNodes,
@@ -98,7 +98,7 @@ async fn take_one(
         let failed = match make(client, session, std::slice::from_ref(&claim)).await {
             Ok(zxid) => return granted(client, places, session, claim, zxid).await,
             Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
-                // A server that is behind may not show it yet.
+                // A lagging server may not show it yet.
                 let (synced, seen) = tokio::join!(
                     biased; client.sync(claim.node()), client.data(claim.node())
                 );
@@ -135,7 +135,7 @@ async fn take_one(
     }
 }
 
-/// The right to an item whose node this transaction has made.
+/// The right to an item whose node was created by this transaction.
 async fn granted(
     client: &Client,
     places: &PartitionNodes,
@@ -151,7 +151,7 @@ async fn granted(
     }
 }
 
-/// The node of an item, with a watch on it; `None` if it is missing, or the session is over.
+/// The node of an item, with a watch; `None` if it is missing, or the session has ended.
 pub(super) async fn look(
     client: &Client,
     node: &ZnodePath,
@@ -165,7 +165,8 @@ pub(super) async fn look(
     }
 }
 
-/// Returns when the node that this transaction has made is gone, or its session may be. `watcher`: a watch on it.
+/// Returns when the node created by this transaction is gone, or its session may have ended. `watcher`: a watch on
+/// it.
 pub(super) async fn gone(
     client: &Client,
     node: &ZnodePath,
@@ -187,7 +188,7 @@ pub(super) async fn gone(
     }
 }
 
-/// A node with a watch, which is set also if the node may not be read; `None` if it is missing.
+/// A node with a watch, which is set even if the node may not be read; `None` if it is missing.
 async fn watched(client: &Client, node: &ZnodePath) -> Result<Option<(Stat, Watcher)>, Error> {
     match client.data_watched(node).await {
         Ok(((_, stat), watcher)) => Ok(Some((stat, watcher))),
@@ -200,7 +201,7 @@ async fn watched(client: &Client, node: &ZnodePath) -> Result<Option<(Stat, Watc
     }
 }
 
-/// Whether a request may succeed when it is made again in this session.
+/// Whether a request may succeed when it is repeated in this session.
 fn passes(client: &Client, error: &Error) -> bool {
     (is_transient(error) || error.is_unreachable() || error.outcome() == Outcome::Unknown)
         && !error.is_session_expired()

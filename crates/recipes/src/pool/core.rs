@@ -1,4 +1,4 @@
-//! What the clones of a [`Pool`](crate::Pool) share: where it is, how it is read, and how it is made.
+//! State shared by the clones of a [`Pool`](crate::Pool): its location, and how it is read and created.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,10 +16,10 @@ use crate::pool::layout::{PoolNodes, WaiterData, read_held, read_things, sort_li
 use crate::reads::{children_of, data_of};
 use crate::values::Shared;
 
-/// How many waiters are read with one request.
-const AT_ONCE: usize = 256;
+/// The number of waiters that one request reads.
+const WAITERS_PER_READ: usize = 256;
 
-/// What the clones of a handle share.
+/// State shared by the clones of a handle.
 #[derive(Debug)]
 pub(super) struct PoolCore {
     pub(super) client: Client,
@@ -30,16 +30,16 @@ pub(super) struct PoolCore {
     pub(super) writers: Writers,
 }
 
-/// Which things there are.
+/// The set of things.
 #[derive(Debug)]
 pub(super) enum ThingSet {
-    /// These, in this order.
+    /// Given by the program, in this order.
     Given(Vec<String>),
-    /// Those that are stored in the pool.
+    /// Stored in the pool.
     Stored(Shared<Vec<String>>),
 }
 
-/// What a pool was like at one moment.
+/// A reading of a pool at one moment.
 #[derive(Debug)]
 pub(super) struct PoolView {
     /// The nodes of the waiters, in their order.
@@ -48,13 +48,13 @@ pub(super) struct PoolView {
     pub(super) held: HeldNow,
     /// The stored set, in its order.
     pub(super) things: Vec<String>,
-    /// The same to search in.
+    /// The stored set, for lookups.
     pub(super) stored: BTreeSet<String>,
     /// The version of the stored set; `None` if nothing is stored.
     pub(super) stored_version: Option<i32>,
 }
 
-/// The waiters that were read, by their nodes; `None` for one that had left.
+/// The waiters that were read, by their nodes; `None` for a waiter that had left.
 pub(super) type KnownWaiters = HashMap<String, Option<Waiter>>;
 
 impl PoolCore {
@@ -125,7 +125,7 @@ impl PoolCore {
         known: &mut KnownWaiters,
     ) -> Result<Vec<Waiter>, PoolError> {
         let unknown: Vec<_> = line.iter().filter(|it| !known.contains_key(*it)).cloned().collect();
-        for some in unknown.chunks(AT_ONCE) {
+        for some in unknown.chunks(WAITERS_PER_READ) {
             let answers = loop {
                 let ops = some.iter().map(|node| data_of(&self.nodes.waiter(node))).collect();
                 match self.client.multi_read(ops).await {
@@ -183,7 +183,8 @@ impl PoolCore {
         }
     }
 
-    /// Makes a pool of an unused node with this version, unless another program is faster. It keeps its access control list.
+    /// Turns an unused node with this version into a pool, unless another program is faster. The node keeps its
+    /// access control list.
     async fn mark(&self, version: i32) -> Result<(), PoolError> {
         let PoolNodes { path, held, line, .. } = &self.nodes;
         let steps = self.client.transaction().set_data(path, PoolNodes::mark(), Some(version));
@@ -192,7 +193,7 @@ impl PoolCore {
             .fold(steps, |steps, node| steps.create(node, "", CreateMode::Persistent));
         match steps.commit().await {
             Ok(_) => Ok(()),
-            // The next look shows what it is now.
+            // The next read shows its new state.
             Err(TransactionError::Failed {
                 code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
                 ..
@@ -215,7 +216,7 @@ impl PoolCore {
         Ok(())
     }
 
-    /// Returns when a request that failed may be made again, in the next session if need be.
+    /// Returns when a failed request may be repeated, with the next session if the last one has ended.
     pub(super) async fn again(&self, error: Error) -> Result<(), PoolError> {
         let failed = |source| PoolError::Client { path: self.path().clone(), source };
         retry_anywhere(error).await.map_err(failed)
@@ -226,8 +227,8 @@ impl PoolCore {
     }
 }
 
-/// Whether a node holds nothing and has nothing below it any more, as that of a lock after its last holder, until servers
-/// remove it. A closed barrier never had anything below it.
+/// Whether a node has neither data nor children, such as that of a lock after its last holder, until servers
+/// delete it. A closed barrier never had children.
 fn is_unused(data: &[u8], stat: &Stat) -> bool {
     let had_children = stat.cversion > 0;
     had_children

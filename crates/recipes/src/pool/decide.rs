@@ -1,25 +1,26 @@
-//! Which waiter may take which thing, and what the others wait for: pure.
+//! Which waiter may take which thing, and what the others wait for. No I/O.
 //!
-//! A free thing goes to the first waiter that wants it and is not at its limit. A waiter that cannot take anything waits
-//! for a change of what decides that. It need not look at every change: one that stands before it *covers* a thing for
-//! it if it could take the thing whenever this one could. As long as that one is in line, the thing is not for this one.
+//! A free thing goes to the first waiter that wants it and is not at its limit. A waiter that cannot take a thing
+//! waits for the changes that could let it. It need not react to every change: an earlier waiter *covers* a thing
+//! for it if the earlier one could take the thing whenever this one could. While the earlier one is in line, the
+//! thing is not for this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many things are watched one by one.
-const FEW: usize = 8;
+/// The maximum number of things that are watched one by one.
+const MAX_SINGLE_WATCHES: usize = 8;
 
-/// What a waiter would take.
+/// The things that a waiter would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wants {
-    /// Whether it has to be in the stored set.
+    /// Only things in the stored set.
     pub(super) stored: bool,
-    /// What else it has to be; `None` if that does not matter.
+    /// Only these things; `None` for any.
     pub(super) only: Option<BTreeSet<String>>,
 }
 
 impl Wants {
-    /// Whether it would take a thing, if that is in the stored set or need not be.
+    /// Whether it would take a thing, apart from the condition on the stored set.
     fn may_be(&self, thing: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(thing))
     }
@@ -29,7 +30,7 @@ impl Wants {
     }
 }
 
-/// How many things one holder has at most, in all its programs.
+/// The maximum number of things of one holder, in all its programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) holder: String,
@@ -44,7 +45,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Whether it could take what it wants whenever another one could, as far as the rest of this matters.
+    /// Whether it could take its things whenever the other waiter could, except for the set of things.
     fn covers(&self, other: &Waiter) -> bool {
         let by_quota = match (&self.quota, &other.quota) {
             (None, _) => true,
@@ -57,7 +58,7 @@ impl Waiter {
     }
 }
 
-/// What is held at a moment.
+/// The held things and places at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeldNow {
     pub(super) things: BTreeSet<String>,
@@ -66,7 +67,7 @@ pub(super) struct HeldNow {
 }
 
 impl HeldNow {
-    /// A place that is left for this one, `None` if it needs none; nothing if it is at its limit.
+    /// A free place for this waiter (`Some(None)` if it needs none); `None` if it is at its limit.
     fn place_for(&self, waiter: &Waiter) -> Option<Option<u32>> {
         let Some(quota) = &waiter.quota else { return Some(None) };
         let taken = self.places.get(&quota.holder);
@@ -79,35 +80,35 @@ impl HeldNow {
 /// What a waiter does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It takes this, and this place of its holder.
+    /// It takes this thing, and this place of its holder.
     Take { thing: String, place: Option<u32> },
     /// It waits until one of these changes.
     Wait(BTreeSet<Watched>),
 }
 
-/// What may change.
+/// What a waiter watches.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Watched {
-    /// The waiter with this place in line leaves it.
+    /// The waiter at this position in line leaves it.
     Leaves(usize),
     /// This thing is given back.
     Thing(String),
-    /// Anything is taken or given back.
+    /// Any thing is taken or given back.
     Held,
-    /// The stored set.
+    /// The stored set changes.
     Set,
 }
 
-/// What is known of a pool at a moment.
+/// The state of a pool at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
-    /// The waiters before it in line.
+    /// The earlier waiters in line.
     pub(super) earlier: &'a [Waiter],
     pub(super) held: &'a HeldNow,
     pub(super) stored: &'a BTreeSet<String>,
 }
 
-/// What a waiter does that may take these things, in this order.
+/// Decides for a waiter that may take these things, in this order.
 pub(super) fn decide(own: &Waiter, choices: &[String], known: Known<'_>) -> Decision {
     if let Some(place) = known.held.place_for(own) {
         let free = choices.iter().find(|it| known.is_free(it) && known.taker(it).is_none());
@@ -123,7 +124,7 @@ impl Known<'_> {
         !self.held.things.contains(thing)
     }
 
-    /// The last of those before that would take a thing.
+    /// The last earlier waiter that would take a thing.
     fn taker(&self, thing: &str) -> Option<usize> {
         self.earlier
             .iter()
@@ -136,7 +137,7 @@ impl Known<'_> {
         };
         let things: Vec<&String> = match &own.wants.only {
             Some(only) => only.iter().collect(),
-            // Also for what comes into the set later.
+            // Includes things that are added to the set later.
             None => match last(&|it| it.wants.only.is_none()) {
                 Some(place) => return BTreeSet::from([Watched::Leaves(place)]),
                 None => choices.iter().collect(),
@@ -155,7 +156,7 @@ impl Known<'_> {
                 continue;
             }
             uncovered.push(thing);
-            // It may leave without having taken it, or come to its limit.
+            // It may leave without having taken the thing, or reach its limit.
             if self.is_free(thing)
                 && let Some(place) = self.taker(thing)
             {
@@ -171,8 +172,9 @@ impl Known<'_> {
         if own.wants.stored || self.earlier.iter().any(|it| it.wants.stored) {
             watched.insert(Watched::Set);
         }
-        // A free thing for another waiter will not be given back.
-        match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= FEW {
+        // A free thing that is for another waiter will not be given back.
+        match own.wants.only.is_some() && !looks_at_places && uncovered.len() <= MAX_SINGLE_WATCHES
+        {
             true => watched.extend(
                 uncovered.into_iter().filter(|it| !self.is_free(it)).cloned().map(Watched::Thing),
             ),
@@ -194,7 +196,7 @@ mod tests {
         Waiter { wants: Wants { stored: false, only }, quota: None }
     }
 
-    /// For anything that is stored.
+    /// A waiter for any stored thing.
     fn anything() -> Waiter {
         Waiter { wants: Wants { stored: true, only: None }, quota: None }
     }
@@ -216,7 +218,7 @@ mod tests {
         held
     }
 
-    /// What a waiter does behind these; the set is a, b and c.
+    /// The decision of a waiter behind these; the set is a, b and c.
     fn decided(own: &Waiter, earlier: &[Waiter], held: &HeldNow) -> Decision {
         let set = names(&["a", "b", "c"]);
         let stored = set.iter().cloned().collect();
@@ -247,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_its_limit_is_passed() {
+    fn a_waiter_at_its_limit_is_passed() {
         let full = held(&["a"], &[("ann", 0)]);
         let ann = of("ann", 1, wants(&["b"]));
         assert_eq!(decided(&ann, &[], &full), waits([Watched::Held]));
         assert_eq!(decided(&wants(&["b"]), std::slice::from_ref(&ann), &full), takes("b"));
-        // With room it goes first, and its limit is watched by those behind it.
+        // While it may take more, it goes first, and those behind it watch its limit.
         let room = held(&["a"], &[]);
         let blocked = waits([Watched::Leaves(0), Watched::Held]);
         assert_eq!(decided(&wants(&["b"]), std::slice::from_ref(&ann), &room), blocked);
@@ -283,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_more_than_those_before_looks_at_the_rest() {
+    fn a_waiter_that_wants_more_watches_the_rest() {
         let all = held(&["a", "b", "c"], &[]);
         let line = [wants(&["a"]), wants(&["b"])];
         assert_eq!(
@@ -294,21 +296,21 @@ mod tests {
             decided(&wants(&["a", "b"]), &line, &all),
             waits([Watched::Leaves(0), Watched::Leaves(1)])
         );
-        // A waiter that takes stored things only does not cover one that takes others.
+        // A waiter that takes only stored things does not cover one that takes others.
         let watched = [thing("a"), Watched::Set];
         assert_eq!(decided(&wants(&["a"]), &[anything()], &all), waits(watched));
     }
 
-    /// A pool in which each waiter follows its decisions, some time after it was woken and not otherwise.
+    /// A pool in which each waiter acts on its decisions, some time after it was woken and only then.
     #[derive(Debug)]
     struct Simulated {
         stored: BTreeSet<String>,
         held: HeldNow,
         holders: BTreeMap<String, (usize, Option<(String, u32)>)>,
-        /// With what each waits for.
+        /// Each waiter with its index.
         line: Vec<(usize, Waiter)>,
         watches: BTreeMap<usize, BTreeSet<(Watched, Option<usize>)>>,
-        /// The waiters that were woken, and have not looked yet.
+        /// The waiters that were woken and have not decided yet.
         woken: Vec<usize>,
     }
 
@@ -346,7 +348,7 @@ mod tests {
                 Decision::Wait(watched) => {
                     let line = &self.line;
                     let seen = watched.into_iter().map(|it| match it {
-                        // By its id, as places change.
+                        // By its id, because positions change.
                         Watched::Leaves(place) => (Watched::Leaves(0), Some(line[place].0)),
                         it => (it, None),
                     });
@@ -431,12 +433,12 @@ mod tests {
     }
 
     proptest! {
-        // A waiter that is covered by another one's limit shows in one case of a hundred.
+        // A waiter that is covered by another one's limit occurs in one case of a hundred.
         #![proptest_config(ProptestConfig::with_cases(2048))]
 
-        /// Seen to fail without any of the watches.
+        /// Fails if any of the watches is left out.
         #[test]
-        fn nobody_waits_who_could_take_something(events in prop::collection::vec(event(), 1..60)) {
+        fn no_waiter_waits_for_a_thing_that_it_could_take(events in prop::collection::vec(event(), 1..60)) {
             let mut pool = Simulated {
                 stored: names(&["a", "b"]).into_iter().collect(),
                 held: HeldNow::default(),

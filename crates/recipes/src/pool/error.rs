@@ -1,4 +1,4 @@
-//! Why a thing of a pool cannot be had.
+//! Errors of pools.
 
 use lockkeeper_client::retry::TooLong;
 use lockkeeper_client::{
@@ -9,31 +9,28 @@ use lockkeeper_locks::{AcquireError, BuildError};
 use crate::exact::WriteError;
 use crate::values::ValueError;
 
-/// Why a thing of a pool cannot be had, or a pool cannot be used. Nothing of the attempt is left behind, or it is about to
-/// be deleted.
+/// An error of a pool. A failed attempt leaves no node behind, except one that is about to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// The path is invalid.
-    #[error("{0}; a pool is named like /pools/gpu")]
+    #[error("{0}; the path of a pool looks like /pools/gpu")]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot be a pool; name a path of its own for it, like /pools/gpu")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be used for a pool; use another path, such as /pools/gpu")]
     Reserved(ZnodePath),
-    /// The name of a thing, or of a holder, is longer than servers take.
+    /// The name of a thing, or of a holder, exceeds the servers' limit.
     #[error("{0}")]
     Name(#[from] BuildError),
     /// The limit of a holder is 0.
-    #[error(
-        "{holder:?} can have 0 things of a pool at most, and would wait for ever; use at least 1"
-    )]
+    #[error("{holder:?} is limited to 0 things of a pool and would wait forever; use at least 1")]
     NoPlaces {
         /// The holder.
         holder: String,
     },
-    /// None of the things of the pool is wanted.
+    /// The handle can never take a thing of the pool.
     #[error(
-        "nothing of {path} is wanted: {}",
+        "no thing of {path} can be taken: {}",
         unwanted(things.as_deref(), only)
     )]
     NothingWanted {
@@ -41,54 +38,52 @@ pub enum PoolError {
         path: ZnodePath,
         /// The things that this program gives; `None` if they are stored.
         things: Option<Vec<String>>,
-        /// What [`Pool::only`](crate::Pool::only) names.
+        /// The names given to [`Pool::only`](crate::Pool::only).
         only: Vec<String>,
     },
     /// The program gives the things of the pool, so it cannot read or change a stored set.
     #[error(
-        "the things of {path} are given by the program, and not stored; leave `things` out to store them"
+        "the things of {path} are given by the program and not stored; to store them, leave `things` out"
     )]
     Given {
         /// The pool.
         path: ZnodePath,
     },
     /// A node is not part of a pool, or has a layout that this version does not know.
-    #[error(
-        "{path} cannot be used as part of a pool: it has {found}. Use another path; nothing was changed"
-    )]
+    #[error("{path} is not part of a pool: it has {found}; use another path. Nothing was changed")]
     Foreign {
         /// The pool, or a node below it.
         path: ZnodePath,
         /// What is there.
         found: String,
     },
-    /// The thing cannot be had or waited for: no server can be reached, for example.
-    #[error("cannot take anything of {path}: {source}")]
+    /// A thing cannot be taken or waited for, for example because no server can be reached.
+    #[error("cannot take a thing of {path}: {source}")]
     Take {
         /// The pool.
         path: ZnodePath,
-        /// Why not.
+        /// The cause.
         source: AcquireError,
     },
     /// A write was refused. Nothing of it was applied.
-    #[error("cannot take anything of {path}: {source}")]
+    #[error("cannot take a thing of {path}: {source}")]
     Refused {
         /// The pool.
         path: ZnodePath,
         /// What was refused.
         source: TransactionError,
     },
-    /// Servers seem to close the connection whenever a write comes that is as long. It was given up.
+    /// The connection is lost at each attempt to send a write of this size, so the write was given up.
     #[error(
-        "nothing of {path} was taken: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
+        "no thing of {path} was taken: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
          name fewer things"
     )]
     TooLong {
         /// The pool.
         path: ZnodePath,
-        /// How long the data of the write was, in bytes.
+        /// The size of the write's data, in bytes.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
     /// A request failed.
@@ -96,13 +91,13 @@ pub enum PoolError {
     Client {
         /// The pool.
         path: ZnodePath,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
     /// The stored set cannot be read or changed.
     #[error("the things of the pool cannot be read or changed: {0}")]
     Things(#[from] ValueError),
-    /// The task that takes has panicked, which is a bug of this library.
+    /// The task that takes a thing has panicked, which is a bug in this library.
     #[error("a task of {path} has panicked; please report this")]
     Panicked {
         /// The pool.
@@ -120,7 +115,7 @@ impl_failure!(PoolError {
 });
 
 impl PoolError {
-    /// The path, if a pool can be there.
+    /// The path, if it is valid for a pool.
     pub(super) fn check_path(client: &Client, path: &str) -> Result<ZnodePath, Self> {
         let path = ZnodePath::new(path)?;
         match client.is_own_base(&path) && !path.is_root() {
@@ -140,7 +135,7 @@ impl PoolError {
     }
 }
 
-/// Why nothing is wanted, in a message.
+/// Explains why no thing can be taken.
 fn unwanted(things: Option<&[String]>, only: &[String]) -> String {
     match (things, only) {
         (Some([]), _) => "the program gives no things".to_owned(),

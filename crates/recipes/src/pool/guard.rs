@@ -1,4 +1,4 @@
-//! [`PoolGuard`]: a thing that this program has.
+//! [`PoolGuard`]: a thing that this program holds.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use lockkeeper_locks::{Guard, ReleaseError};
 
 use crate::exact::AttemptNode;
 
-/// A thing of a [`Pool`](crate::Pool) that this program has. What its holder may believe and do is described at [`Guard`]:
-/// no other program has the thing before [`Guard::deadline`], and [`Guard::lost`] returns when one may.
+/// A thing of a [`Pool`](crate::Pool) that this program holds. The rules of [`Guard`] apply: no other program has
+/// the thing before [`Guard::deadline`], and [`Guard::lost`] returns when one may.
 #[must_use = "the thing is given back when it is dropped"]
 pub struct PoolGuard {
     name: String,
-    // Ended before the place.
+    // Dropped before the place.
     guard: Guard,
-    /// The place that it takes of what its holder may have.
+    /// The holder's place that it uses.
     place: Option<AttemptNode>,
 }
 
@@ -54,7 +54,7 @@ impl std::ops::Deref for PoolGuard {
     }
 }
 
-/// The thing, and how it stands.
+/// Displays the thing and its state.
 impl fmt::Debug for PoolGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolGuard").field("name", &self.name).field("guard", &self.guard).finish()

@@ -1,4 +1,4 @@
-//! How the nodes of a pool are named and written: pure.
+//! Names and data of a pool's nodes. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use uuid::Uuid;
 
 use crate::pool::decide::{HeldNow, Quota, Waiter, Wants};
 
-/// The number of the layout, and the key that it has in the data of the pool's node.
+/// The version of the layout, and its key in the data of the pool's node.
 const FORMAT: u32 = 1;
 const MARK: &str = "lockkeeper-pool";
 
 /// The digits that servers append to the name of a sequential node.
 const DIGITS: usize = 10;
 
-/// Between a holder's name and the number of one of its places. In the name of a thing it is written otherwise.
-const PLACE: char = '!';
+/// Separates a holder's name from the number of one of its places. In a thing's name it is escaped.
+const PLACE_SEPARATOR: char = '!';
 
 /// The nodes of a pool.
 #[derive(Clone, Debug)]
@@ -27,9 +27,9 @@ pub(super) struct PoolNodes {
     pub(super) path: ZnodePath,
     /// One ephemeral node for each thing that is held, and one for each place of a holder with a limit.
     pub(super) held: ZnodePath,
-    /// The line. Its version counts the waiters that have come.
+    /// The line. The version of its data counts the waiters that have come.
     pub(super) line: ZnodePath,
-    /// The stored set, if there is one.
+    /// The stored set, if the pool has one.
     pub(super) things: ZnodePath,
 }
 
@@ -48,7 +48,7 @@ impl PoolNodes {
     /// A place of a holder.
     pub(super) fn place(&self, holder: &str, number: u32) -> Result<ZnodePath, BuildError> {
         let holder = node_of(&self.held, holder)?;
-        Ok(self.held.child(&format!("{}{PLACE}{number}", holder.name()))?)
+        Ok(self.held.child(&format!("{}{PLACE_SEPARATOR}{number}", holder.name()))?)
     }
 
     /// A waiter.
@@ -60,26 +60,26 @@ impl PoolNodes {
         Bytes::from(format!("{{\"{MARK}\":{FORMAT}}}"))
     }
 
-    /// Whether this is the data of a pool. The error says what is there instead.
+    /// Fails unless this is the data of a pool. The error describes what it is instead.
     pub(super) fn ensure_mark(data: &[u8]) -> Result<(), String> {
         let read: Option<BTreeMap<String, u32>> = serde_json::from_slice(data).ok();
         match read.as_ref().and_then(|mark| mark.get(MARK)) {
             Some(&FORMAT) => Ok(()),
-            Some(format) => Err(format!("a pool of the layout {format}, and not {FORMAT}")),
-            None if data.is_empty() => Err("no data where a pool has its mark".to_owned()),
+            Some(format) => Err(format!("the pool layout {format} instead of {FORMAT}")),
+            None if data.is_empty() => Err("no data".to_owned()),
             None => {
                 let shown = String::from_utf8_lossy(&data[..data.len().min(64)]);
-                Err(format!("{shown:?} where a pool has its mark"))
+                Err(format!("the data {shown:?}"))
             }
         }
     }
 }
 
-/// What is held, by the names of the nodes. The error is the name of a foreign node.
+/// The held things and places, parsed from the nodes' names. The error is the name of a foreign node.
 pub(super) fn read_held(nodes: &[String]) -> Result<HeldNow, String> {
     let mut held = HeldNow::default();
     for node in nodes {
-        let is_ours = match node.rsplit_once(PLACE) {
+        let is_ours = match node.rsplit_once(PLACE_SEPARATOR) {
             None => key_of(node).map(|thing| held.things.insert(thing)),
             Some((holder, number)) => key_of(holder)
                 .zip(number.parse().ok())
@@ -90,12 +90,12 @@ pub(super) fn read_held(nodes: &[String]) -> Result<HeldNow, String> {
     Ok(held)
 }
 
-/// What the name of a waiter's node begins with.
+/// The prefix of the name of a waiter's node.
 pub(super) fn waiter_prefix(id: Uuid) -> String {
     format!("{}-", id.simple())
 }
 
-/// Sorts the waiters by when they came. The error is the name of a foreign node.
+/// Sorts the waiters in the order of their arrival. The error is the name of a foreign node.
 pub(super) fn sort_line(nodes: &mut [String]) -> Result<(), String> {
     let number = |node: &str| -> Option<u64> {
         let (id, number) = node.rsplit_once('-')?;
@@ -114,14 +114,14 @@ pub(super) fn read_things(data: &[u8]) -> Result<Vec<String>, String> {
     serde_json::from_slice(data).map_err(|error| error.to_string())
 }
 
-/// The data of the node of a thing that is held, and of a place.
+/// The data of the node of a held thing, and of a place.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HeldData {
     #[serde(flatten)]
     pub(super) info: OwnerInfo,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<String>,
-    /// Tells the nodes of one attempt from those before and after it.
+    /// Distinguishes the nodes of one attempt from those of others.
     attempt: String,
 }
 
@@ -141,9 +141,9 @@ impl HeldData {
 pub(super) struct WaiterData {
     #[serde(flatten)]
     pub(super) info: OwnerInfo,
-    /// Whether it takes what is in the stored set only.
+    /// Whether it takes only things in the stored set.
     stored: bool,
-    /// What else it has to be.
+    /// The only things that it takes, if limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) only: Option<BTreeSet<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ impl WaiterData {
         })
     }
 
-    /// Reads the data of a node.
+    /// Parses the data of a node.
     pub(super) fn read(data: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(data).map_err(|error| error.to_string())
     }
@@ -239,6 +239,6 @@ mod tests {
         assert_eq!(PoolNodes::ensure_mark(&PoolNodes::mark()), Ok(()));
         assert!(PoolNodes::ensure_mark(b"{\"lockkeeper-pool\":2}").unwrap_err().contains('2'));
         assert!(PoolNodes::ensure_mark(b"").unwrap_err().starts_with("no data"));
-        assert!(PoolNodes::ensure_mark(b"[1]").unwrap_err().starts_with("\"[1]\""));
+        assert!(PoolNodes::ensure_mark(b"[1]").unwrap_err().contains("\"[1]\""));
     }
 }

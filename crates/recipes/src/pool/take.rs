@@ -1,4 +1,4 @@
-//! How a thing is claimed. A program that finds none waits in line.
+//! How a thing is claimed, and how a program waits in line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use crate::pool::guard::PoolGuard;
 use crate::pool::layout::{HeldData, WaiterData, waiter_prefix};
 use crate::waits::{AbortOnDrop, connected_again};
 
-/// What a handle wants of its pool.
+/// The choices of a handle.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wish {
-    /// What comes first, in this order.
+    /// The preferred things, in this order.
     pub(super) prefer: Vec<String>,
-    /// What it has to be; `None` if it may be anything.
+    /// The only things that it takes; `None` for any.
     pub(super) only: Option<Vec<String>>,
 }
 
-/// What came of a look at the pool.
-enum Looked {
+/// The result of a read of the pool.
+enum ViewOutcome {
     Taken(PoolGuard),
-    /// Nothing is for this one before one of these changes.
+    /// No thing is for this waiter until one of these changes.
     Nothing(BTreeSet<Watched>),
-    /// The pool is not as it was seen: look again.
+    /// The pool has changed since: read again.
     Stale,
-    /// This one is not in line any more.
+    /// This waiter is no longer in line.
     NotInLine,
 }
 
 /// A step of a claim that may be refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ClaimStep {
     /// No waiter has come, or the stored set has not changed.
     Unchanged,
     Thing,
@@ -50,8 +50,8 @@ enum Step {
 }
 
 impl PoolCore {
-    /// Takes a thing; without `waits`, `None` if none can be had now. It runs in a task of its own, as a caller that is not polled
-    /// must not block the waiters behind it.
+    /// Takes a thing; without `waits`, returns `None` if none is free now. Runs in its own task, because a caller
+    /// that is not polled must not block the waiters behind it.
     pub(super) async fn take(
         self: &Arc<Self>,
         wish: &Arc<Wish>,
@@ -68,14 +68,14 @@ impl PoolCore {
             };
             let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
             match (&mut task.0).await {
-                // This caller, or the whole program, may have been suspended since the grant. A guard that is lost by now is
-                // not returned.
+                // This caller, or the whole program, may have been suspended since the grant. A guard that is
+                // already lost is not returned.
                 Ok(Ok(Some(guard))) if !guard.is_held() => {}
                 Ok(taken) => return taken,
                 Err(error) if error.is_panic() => {
                     return Err(PoolError::Panicked { path: self.path().clone() });
                 }
-                // It has ended with the client's runtime.
+                // The task has ended with the client's runtime.
                 Err(_) => {
                     let path = self.path().clone();
                     return Err(self.take_error(AcquireError::ClientClosed { path }));
@@ -84,13 +84,13 @@ impl PoolCore {
         }
     }
 
-    /// That a wait could have an end.
+    /// Fails if no thing can ever be taken.
     fn ensure_wanted(&self, wish: &Wish) -> Result<(), PoolError> {
         let (is_wanted, things) = match &self.set {
             ThingSet::Given(things) => {
                 (things.iter().any(|thing| wish.allows(thing)), Some(things.clone()))
             }
-            // What is not stored may come.
+            // Things may be added to the stored set later.
             ThingSet::Stored(_) => (wish.only.as_ref().is_none_or(|only| !only.is_empty()), None),
         };
         match is_wanted {
@@ -103,7 +103,7 @@ impl PoolCore {
         }
     }
 
-    /// This program as the waiters behind it see it.
+    /// This program as a waiter in line.
     fn own(&self, wish: &Wish) -> Waiter {
         let wants = match &self.set {
             ThingSet::Given(things) => {
@@ -121,7 +121,7 @@ impl PoolCore {
     async fn take_now(self: &Arc<Self>, wish: &Wish) -> Result<Option<PoolGuard>, PoolError> {
         let (own, mut known) = (self.own(wish), KnownWaiters::new());
         loop {
-            // A server that is behind may show what was held before. Sent in one go.
+            // A lagging server may show things that are no longer held. Pipelined.
             let synced = self.client.sync(self.path());
             let (synced, view) = tokio::join!(biased; synced, self.view());
             if let Err(error) = synced {
@@ -131,9 +131,9 @@ impl PoolCore {
             let mut view = view?;
             let earlier = self.waiters(&view.line, &mut known).await?;
             match self.look(wish, &own, &mut view, &earlier, None).await? {
-                Looked::Taken(guard) => return Ok(Some(guard)),
-                Looked::Nothing(_) => return Ok(None),
-                Looked::Stale | Looked::NotInLine => {}
+                ViewOutcome::Taken(guard) => return Ok(Some(guard)),
+                ViewOutcome::Nothing(_) => return Ok(None),
+                ViewOutcome::Stale | ViewOutcome::NotInLine => {}
             }
         }
     }
@@ -142,7 +142,7 @@ impl PoolCore {
         let (own, mut known) = (self.own(wish), KnownWaiters::new());
         let mut view = self.view().await?;
         let earlier = self.waiters(&view.line, &mut known).await?;
-        if let Looked::Taken(guard) = self.look(wish, &own, &mut view, &earlier, None).await? {
+        if let ViewOutcome::Taken(guard) = self.look(wish, &own, &mut view, &earlier, None).await? {
             return Ok(guard);
         }
         loop {
@@ -152,7 +152,7 @@ impl PoolCore {
         }
     }
 
-    /// Enters the line, and waits there; `None` if the place was lost.
+    /// Enters the line and waits there; `None` if the position was lost.
     async fn wait_in_line(
         self: &Arc<Self>,
         wish: &Wish,
@@ -177,28 +177,28 @@ impl PoolCore {
             let earlier = self.waiters(&before, known).await?;
             let watched =
                 match self.look(wish, own, &mut view, &earlier, Some((&entry, &own_node))).await? {
-                    Looked::Taken(guard) => {
+                    ViewOutcome::Taken(guard) => {
                         entry.gone();
                         return Ok(Some(guard));
                     }
-                    Looked::NotInLine => return Ok(None),
-                    Looked::Stale => continue,
-                    Looked::Nothing(watched) => watched,
+                    ViewOutcome::NotInLine => return Ok(None),
+                    ViewOutcome::Stale => continue,
+                    ViewOutcome::Nothing(watched) => watched,
                 };
 
-            // Of the waiters that have not left since.
+            // Positions are among the waiters that have not left since.
             let standing: Vec<_> = before
                 .iter()
                 .filter(|node| known.get(*node).is_some_and(Option::is_some))
                 .collect();
             let nodes = watched.iter().map(|it| self.watched_node(it, &standing));
             let nodes: BTreeSet<_> = nodes.collect::<Result<_, _>>()?;
-            // What has changed before it was watched is seen by another look.
+            // A change before the watch was set is found by another read.
             if watches.set(self, nodes).await? {
                 continue;
             }
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
                 () = watches.changed() => {}
                 () = connected_again(status) => {}
@@ -209,7 +209,7 @@ impl PoolCore {
         }
     }
 
-    /// Goes to the end of the line. Returns what the own node's name begins with; no node if that has to begin anew.
+    /// Goes to the end of the line. Returns the prefix of the own node's name; no node if the caller must start over.
     async fn enter(&self, own: &Waiter) -> Result<(String, Option<AttemptNode>), PoolError> {
         let line = &self.nodes.line;
         let prefix = waiter_prefix(self.client.unique_id());
@@ -218,7 +218,7 @@ impl PoolCore {
         let mut entry = AttemptNode::numbered(&self.client, line.clone(), prefix.clone());
 
         let mut writer = self.writers.take();
-        // It refuses the claim of a program outside of the line that has not seen this waiter.
+        // This refuses the claim of a program outside of the line that has not seen this waiter.
         let written = writer.commit(|steps| {
             let steps = steps.set_data(line, "", None);
             steps.create(&node, data.clone(), CreateMode::EphemeralSequential)
@@ -235,7 +235,7 @@ impl PoolCore {
         }
     }
 
-    /// Takes what is for this one by this look at the pool. `place`: its node in line.
+    /// Takes the thing that is for this program, according to a new read of the pool. `place`: its node in line.
     async fn look(
         &self,
         wish: &Wish,
@@ -243,7 +243,7 @@ impl PoolCore {
         view: &mut PoolView,
         earlier: &[Waiter],
         place: Option<(&AttemptNode, &ZnodePath)>,
-    ) -> Result<Looked, PoolError> {
+    ) -> Result<ViewOutcome, PoolError> {
         let set = match &self.set {
             ThingSet::Given(things) => things,
             ThingSet::Stored(_) => &view.things,
@@ -252,13 +252,13 @@ impl PoolCore {
         loop {
             let known = Known { earlier, held: &view.held, stored: &view.stored };
             let (thing, number) = match decide(own, &choices, known) {
-                Decision::Wait(watched) => return Ok(Looked::Nothing(watched)),
+                Decision::Wait(watched) => return Ok(ViewOutcome::Nothing(watched)),
                 Decision::Take { thing, place } => (thing, place),
             };
             match self.claim(&thing, number, view, place).await? {
                 Ok(looked) => return Ok(looked),
                 // Another program was faster.
-                Err(Step::Place) => {
+                Err(ClaimStep::Place) => {
                     let holder = own.quota.iter().map(|quota| &quota.holder);
                     for holder in holder {
                         view.held.places.entry(holder.clone()).or_default().extend(number);
@@ -269,21 +269,22 @@ impl PoolCore {
         }
     }
 
-    /// Claims a thing, and leaves the line with it. The inner error is a step that another one has made.
+    /// Claims a thing, and leaves the line in the same transaction. The inner error is a step that another
+    /// program made impossible.
     async fn claim(
         &self,
         thing: &str,
         number: Option<u32>,
         view: &PoolView,
         place: Option<(&AttemptNode, &ZnodePath)>,
-    ) -> Result<Result<Looked, Step>, PoolError> {
+    ) -> Result<Result<ViewOutcome, ClaimStep>, PoolError> {
         let (client, nodes) = (&self.client, &self.nodes);
         let node = nodes.thing(thing)?;
         let quota = self.quota.as_ref().zip(number);
         let share = quota.map(|(quota, number)| nodes.place(&quota.holder, number)).transpose()?;
         let data = HeldData::written(&self.owner, self.quota.as_ref(), client.unique_id());
 
-        // They exist before the request is sent, so that whatever may come of it is deleted.
+        // Created before the request is sent, so that the nodes are deleted whatever its outcome.
         let mut own_thing = AttemptNode::named(client, node.clone(), data.clone());
         let mut own_share =
             share.as_ref().map(|share| AttemptNode::named(client, share.clone(), data.clone()));
@@ -297,9 +298,10 @@ impl PoolCore {
             stored.map(|version| (&nodes.things, version)),
         ];
         let unchanged: Vec<_> = unchanged.into_iter().flatten().collect();
-        let kinds = std::iter::repeat_n(Step::Unchanged, unchanged.len()).chain([Step::Thing]);
-        let kinds = kinds.chain(share.iter().map(|_| Step::Place));
-        let kinds: Vec<_> = kinds.chain(place.map(|_| Step::Leaves)).collect();
+        let kinds =
+            std::iter::repeat_n(ClaimStep::Unchanged, unchanged.len()).chain([ClaimStep::Thing]);
+        let kinds = kinds.chain(share.iter().map(|_| ClaimStep::Place));
+        let kinds: Vec<_> = kinds.chain(place.map(|_| ClaimStep::Leaves)).collect();
 
         let mut writer = self.writers.take();
         let session = place.map(|(entry, _)| entry.session());
@@ -323,10 +325,12 @@ impl PoolCore {
                 own_thing.gone();
                 let created = Created { path: node, stat };
                 return match grant_owned(client, self.path(), created, data).await {
-                    Ok(guard) => {
-                        Ok(Ok(Looked::Taken(PoolGuard::new(thing.to_owned(), guard, own_share))))
-                    }
-                    Err(AcquireError::SessionExpired { .. }) => Ok(Ok(Looked::NotInLine)),
+                    Ok(guard) => Ok(Ok(ViewOutcome::Taken(PoolGuard::new(
+                        thing.to_owned(),
+                        guard,
+                        own_share,
+                    )))),
+                    Err(AcquireError::SessionExpired { .. }) => Ok(Ok(ViewOutcome::NotInLine)),
                     Err(error) => Err(self.take_error(error)),
                 };
             }
@@ -336,15 +340,17 @@ impl PoolCore {
         let mut made: Vec<_> = [&mut own_thing].into_iter().chain(&mut own_share).collect();
         let refused = self.not_written(error, &mut made).await?;
         Ok(match refused.and_then(|(index, code)| Some((*kinds.get(index)?, code))) {
-            Some((step @ (Step::Thing | Step::Place), ErrorCode::NodeExists)) => Err(step),
-            Some((Step::Leaves, _)) => Ok(Looked::NotInLine),
-            // The session of a place in line may be over, which the next look tells.
-            _ => Ok(Looked::Stale),
+            Some((step @ (ClaimStep::Thing | ClaimStep::Place), ErrorCode::NodeExists)) => {
+                Err(step)
+            }
+            Some((ClaimStep::Leaves, _)) => Ok(ViewOutcome::NotInLine),
+            // The session of a position in line may have ended, which the next read shows.
+            _ => Ok(ViewOutcome::Stale),
         })
     }
 
-    /// What came of a write that failed: the step that was refused, as others were quicker; `None` if it is worth another
-    /// try, in the next session if need be.
+    /// Evaluates a failed write: the step that was refused, because others were faster; `None` if the write is
+    /// worth another try, with the next session if the last one has ended.
     async fn not_written(
         &self,
         error: WriteError,
@@ -374,13 +380,13 @@ impl PoolCore {
         &self,
         watched: &Watched,
         standing: &[&String],
-    ) -> Result<(Sort, ZnodePath), PoolError> {
+    ) -> Result<(WatchKind, ZnodePath), PoolError> {
         let nodes = &self.nodes;
         Ok(match watched {
-            Watched::Leaves(place) => (Sort::Data, nodes.waiter(standing[*place])),
-            Watched::Thing(thing) => (Sort::Data, nodes.thing(thing)?),
-            Watched::Held => (Sort::Children, nodes.held.clone()),
-            Watched::Set => (Sort::Existence, nodes.things.clone()),
+            Watched::Leaves(place) => (WatchKind::Data, nodes.waiter(standing[*place])),
+            Watched::Thing(thing) => (WatchKind::Data, nodes.thing(thing)?),
+            Watched::Held => (WatchKind::Children, nodes.held.clone()),
+            Watched::Set => (WatchKind::Existence, nodes.things.clone()),
         })
     }
 }
@@ -390,7 +396,7 @@ impl Wish {
         self.only.as_ref().is_none_or(|only| only.iter().any(|it| it == thing))
     }
 
-    /// What it would take of a set, the best first.
+    /// The things that it would take of a set, the best first.
     fn choices(&self, set: &[String]) -> Vec<String> {
         let preferred = self.prefer.iter().filter(|thing| set.contains(thing));
         let others = set.iter().filter(|thing| !self.prefer.contains(thing));
@@ -400,35 +406,37 @@ impl Wish {
 
 /// How a node is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Sort {
+enum WatchKind {
     Data,
     Children,
-    /// Also if it is missing.
+    /// Also if the node is missing.
     Existence,
 }
 
 /// The watches of a waiter.
 #[derive(Default)]
-struct PoolWatches(BTreeMap<(Sort, ZnodePath), Watcher>);
+struct PoolWatches(BTreeMap<(WatchKind, ZnodePath), Watcher>);
 
 impl PoolWatches {
-    /// Watches these nodes and no others. Says whether one of them was not watched before.
+    /// Watches these nodes and no others. Returns whether one of them was not watched before.
     async fn set(
         &mut self,
         core: &PoolCore,
-        nodes: BTreeSet<(Sort, ZnodePath)>,
+        nodes: BTreeSet<(WatchKind, ZnodePath)>,
     ) -> Result<bool, PoolError> {
         self.0.retain(|node, _| nodes.contains(node));
         let client = &core.client;
         let new = nodes.into_iter().filter(|node| !self.0.contains_key(node));
-        // Sent in one go.
+        // Pipelined.
         let new = new.map(|(sort, node)| async move {
             let watcher = match sort {
-                Sort::Data => present(client.data_watched(&node).await).map(|it| it.map(|it| it.1)),
-                Sort::Children => {
+                WatchKind::Data => {
+                    present(client.data_watched(&node).await).map(|it| it.map(|it| it.1))
+                }
+                WatchKind::Children => {
                     present(client.children_watched(&node).await).map(|it| it.map(|it| it.1))
                 }
-                Sort::Existence => client.exists_watched(&node).await.map(|it| Some(it.1)),
+                WatchKind::Existence => client.exists_watched(&node).await.map(|it| Some(it.1)),
             };
             ((sort, node), watcher)
         });
@@ -437,7 +445,7 @@ impl PoolWatches {
         let is_new = !new.is_empty();
         for (node, watcher) in new {
             match watcher {
-                // A node that is missing has changed.
+                // A missing node has changed.
                 Ok(watcher) => self.0.extend(watcher.map(|watcher| (node, watcher))),
                 Err(error) => core.again(error).await?,
             }

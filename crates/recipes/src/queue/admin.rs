@@ -1,4 +1,4 @@
-//! Looking at a queue; its dead letters; its deletion.
+//! Inspecting a queue; its dead letters; its deletion.
 
 use std::time::Duration;
 
@@ -11,40 +11,38 @@ use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::handle::Queue;
 use crate::queue::lanes::{PLAIN, Segment, last_of};
-use crate::queue::layout::{ClaimName, Entry, NewEntry, Obituary, QueueMark, is_id};
+use crate::queue::layout::{ClaimName, DeadLetterData, Entry, NewEntry, QueueMark, is_id};
 use crate::queue::marks::Marks;
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
-/// How many nodes are asked for, or deleted, at once.
+/// How many nodes one request reads or deletes.
 const AT_ONCE: usize = 200;
 
-/// How a queue stands.
+/// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueReport {
-    /// How many items wait for a consumer.
+    /// Items that wait for a consumer.
     pub waiting: usize,
-    /// How many are being worked on.
+    /// Items that are being worked on.
     pub claimed: usize,
-    /// How many come into the queue later, or are to be tried again later.
+    /// Items that are due later, or are to be retried later.
     pub delayed: usize,
-    /// How many dead letters there are.
+    /// Dead letters.
     pub dead: usize,
-    /// How many consumers there are. One that was killed counts until its session is over, and so does what it has
-    /// claimed.
+    /// Consumers. One that was killed counts until its session has ended, and so do the items that it has claimed.
     pub workers: usize,
-    /// How many of them wait in line for an item.
+    /// Consumers that wait in line for an item.
     pub idle: usize,
-    /// How often a consumer has asked for a retry, since the queue was made.
+    /// How often consumers have asked for a retry since the queue was created.
     pub retries: u64,
-    /// Since when the oldest item is in the queue, waiting or being worked on, in milliseconds since 1970 by the
-    /// servers' clock.
+    /// When the oldest item was put, waiting or being worked on, in milliseconds since 1970 by the servers' clock.
     pub oldest_unix_ms: Option<u64>,
 }
 
 impl QueueReport {
-    /// How long the oldest item has been in the queue, by the clock of this machine; zero if there is none.
+    /// How long the oldest item has been in the queue, by the clock of this machine; zero for an empty queue.
     pub fn age_of_oldest(&self) -> Duration {
         match self.oldest_unix_ms {
             Some(oldest) => Duration::from_millis(unix_ms().saturating_sub(oldest)),
@@ -72,31 +70,32 @@ impl QueueReport {
     }
 }
 
-/// An item that nobody takes any more, since it was [buried](crate::Item::bury) or tried too often.
+/// An item that is not taken any more, because it was [buried](crate::Item::bury) or tried too often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The item.
+    /// The item's id.
     pub id: String,
-    /// Why it is one.
+    /// Why it is a dead letter.
     pub reason: String,
     /// How often it was taken.
     pub attempts: u32,
-    /// Who had it last, if that is known.
+    /// The program that had it last, if known.
     pub holder: Option<OwnerInfo>,
-    /// Since when it is one, in milliseconds since 1970 by the servers' clock.
+    /// When it became a dead letter, in milliseconds since 1970 by the servers' clock.
     pub since_unix_ms: u64,
 }
 
 impl<T, D> Queue<T, D> {
-    /// How the queue stands. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in parts, so
-    /// while the queue is used they may not fit together. With the feature `metrics`, this sets the queue's gauges.
+    /// The state of the queue. Costs 5 round trips (reads) and some hundred bytes for each 256 items. It is read in
+    /// parts, so that the numbers may be inconsistent while the queue is used. With the feature `metrics`, this
+    /// sets the queue's gauges.
     ///
     /// # Errors
-    /// If the queue was deleted or never made, is something else, or a request is refused.
+    /// If the queue does not exist, the path has other data, or a request is refused.
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -113,22 +112,22 @@ impl<T, D> Queue<T, D> {
     /// As [`Queue::inspect`].
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn dead_letters(&self) -> Result<Vec<DeadLetter>, QueueError> {
-        self.core.only_own("dead letters")?;
+        self.core.require_own_layout("dead letters")?;
         self.core.dead_letters().await
     }
 
-    /// What a dead letter contains; `None` if there is none of this id. Costs 3 round trips (reads).
+    /// The value of a dead letter; `None` if no dead letter has this id. Costs 3 round trips (reads).
     ///
     /// # Errors
-    /// [`QueueError::Undecodable`] if it cannot be read; and as [`Queue::inspect`].
+    /// [`QueueError::Undecodable`] if it cannot be decoded; and as [`Queue::inspect`].
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -138,8 +137,8 @@ impl<T, D> Queue<T, D> {
         value.map(|value| self.decode(id, Some(value))).transpose()
     }
 
-    /// Puts a dead letter back at the end of the queue, as if it had never been taken. Says whether there was one of
-    /// this id. Costs 3 round trips (2 reads, 1 write).
+    /// Puts a dead letter back at the end of the queue, as if it had never been taken. Returns whether a dead
+    /// letter has this id. Costs 3 round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -162,10 +161,10 @@ impl<T, D> Queue<T, D> {
         Ok(core.write_at_end(marks.lane(), steps, is_missing).await?.is_ok())
     }
 
-    /// Cancels an item, wherever it is: waiting, to come later, worked on, or a dead letter. Nobody takes it from now on;
-    /// whoever works on it is told by [`Item::cancelled`](crate::Item::cancelled), and by a failed end. Says whether there
-    /// was one of this id. Its entry stays in the queue until a consumer comes to it, and is counted until then. Costs 3
-    /// round trips (2 reads, 1 write).
+    /// Cancels an item in any state: waiting, delayed, being worked on, or a dead letter. It is not taken from now
+    /// on; a consumer that works on it learns of it by [`Item::cancelled`](crate::Item::cancelled), and by a failed
+    /// end. Returns whether an item has this id. Its entry stays in the queue until a consumer comes to it, and is
+    /// counted until then. Costs 3 round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -176,14 +175,14 @@ impl<T, D> Queue<T, D> {
     /// # Cancel safety
     /// When dropped, it may be cancelled.
     pub async fn cancel(&self, id: &str) -> Result<bool, QueueError> {
-        self.core.only_own("cancellations")?;
+        self.core.require_own_layout("cancellations")?;
         match is_id(id) {
             true => self.core.cancel(id).await,
             false => Ok(false),
         }
     }
 
-    /// Deletes a dead letter for good. Says whether there was one of this id. Costs 3 round trips (2 reads, 1 write).
+    /// Deletes a dead letter. Returns whether a dead letter has this id. Costs 3 round trips (2 reads, 1 write).
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -206,20 +205,20 @@ impl<T, D> Queue<T, D> {
         }
     }
 
-    /// Deletes the queue with all its items and dead letters. Says whether there was one. A deletion that was cut
-    /// short is taken up again by the next one. Costs 1 round trip for each 100 items, and a few more.
+    /// Deletes the queue with all its items and dead letters. Returns whether it existed. An interrupted deletion
+    /// is continued by the next one. Costs 1 round trip for each 100 items, and a few more.
     ///
     /// # Errors
-    /// [`QueueError::InUse`] while it has consumers: nothing is deleted then. Programs that only put are told
-    /// [`QueueError::Deleted`]. [`QueueError::Foreign`] if it is no queue.
+    /// [`QueueError::InUse`] while the queue has consumers: then nothing is deleted. Programs that only put get
+    /// [`QueueError::Deleted`]. [`QueueError::Foreign`] if the path is not that of a queue.
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it may be deleted in part: nobody can use it then, and the next call goes on.
+    /// When dropped, it may be deleted in part: the queue cannot be used then, and the next call continues.
     pub async fn delete(&self) -> Result<bool, QueueError> {
-        self.core.only_own("consumers listed, so nobody can tell whether it may be deleted")?;
+        self.core.require_own_layout("lists of consumers, which a safe deletion needs")?;
         self.core.delete().await
     }
 }
@@ -231,25 +230,25 @@ impl Core {
         self.cancel_item(&item, name).await
     }
 
-    /// The own id of the item that people know by this one.
+    /// The internal id of the item with this public id.
     async fn item_of(&self, id: &str) -> Result<String, QueueError> {
         let own = self.data_in(&self.places.id_node(id)).await?;
         let own = own.and_then(|own| String::from_utf8(own.to_vec()).ok());
         Ok(own.filter(|own| is_id(own)).unwrap_or_else(|| id.to_owned()))
     }
 
-    /// The own id of the dead letter that people know by this one, and what its item was put with.
+    /// The internal id of the dead letter with this public id, and the marks of its item.
     async fn letter_of(&self, id: &str) -> Result<Option<(String, Marks)>, QueueError> {
-        self.only_own("dead letters")?;
+        self.require_own_layout("dead letters")?;
         if !is_id(id) {
             return Ok(None);
         }
         let item = self.item_of(id).await?;
         let letter = self.data_in(&self.places.dead_letter(&item)).await?;
-        Ok(letter.map(|data| (item, Obituary::read(&data).marks())))
+        Ok(letter.map(|data| (item, DeadLetterData::read(&data).marks())))
     }
 
-    /// Cancels the item with this id of its own; `name`: the one that its putter has given it.
+    /// Cancels the item with this internal id; `name`: the id that its putter has set.
     pub(super) async fn cancel_item(
         &self,
         id: &str,
@@ -271,7 +270,7 @@ impl Core {
             };
             let steps = match dead {
                 Some(data) => {
-                    let nodes = self.places.beside_body(&Obituary::read(&data).marks());
+                    let nodes = self.places.beside_body(&DeadLetterData::read(&data).marks());
                     let nodes = nodes.into_iter().chain([letter.clone()]);
                     nodes.fold(steps, |steps, node| steps.delete(&node, None))
                 }
@@ -290,7 +289,7 @@ impl Core {
                 Err(error) if error.is_session_expired() => {}
                 Err(error) => match error.refused() {
                     Some((0, ErrorCode::NoNode)) => return Ok(false),
-                    // It was put back, or whoever has asked has left.
+                    // It was put back, or the requester has left.
                     Some((_, ErrorCode::NoNode)) => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 },
@@ -342,7 +341,7 @@ impl Core {
         })
     }
 
-    /// Since when the first item of a segment is in the queue.
+    /// When the first item of a segment was put.
     async fn oldest_in(&self, segment: Segment) -> Result<Option<u64>, QueueError> {
         let entries = self.entries_in(segment).await?;
         let Some(oldest) = entries.first() else { return Ok(None) };
@@ -351,7 +350,7 @@ impl Core {
         Ok(stat.and_then(|stat| u64::try_from(stat.ctime).ok()))
     }
 
-    /// Fails if there is no queue. Makes none.
+    /// Fails if the queue does not exist. Does not create it.
     pub(super) async fn open_to_look(&self) -> Result<(), QueueError> {
         match self.mark().await? {
             Some(_) => Ok(()),
@@ -367,12 +366,12 @@ impl Core {
         for ids in ids.chunks(AT_ONCE) {
             let ops = ids.iter().map(|id| data_of(&self.places.dead_letter(id)));
             let answers = self.read_all(ops.collect()).await?;
-            // One that is missing was put back meanwhile.
+            // A missing one was put back in the meantime.
             letters.extend(ids.iter().zip(answers).filter_map(|(id, answer)| match answer {
                 ReadResult::Data { data, stat } => {
-                    let obituary = Obituary::read(&data);
+                    let obituary = DeadLetterData::read(&data);
                     let id = obituary.marks().name.unwrap_or_else(|| id.clone());
-                    let Obituary { reason, attempts, holder, .. } = obituary;
+                    let DeadLetterData { reason, attempts, holder, .. } = obituary;
                     let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
                     Some((stat.czxid, DeadLetter { id, reason, attempts, holder, since_unix_ms }))
                 }
@@ -395,12 +394,12 @@ impl Core {
         Ok(was_there)
     }
 
-    /// Makes it impossible to put or take, unless there are consumers. Says whether that is so now.
+    /// Blocks all puts and takes, unless the queue has consumers. Returns whether it is blocked now.
     async fn close_for_good(&self) -> Result<bool, QueueError> {
         let places = &self.places;
         let Some(segments) = self.listed_segments().await? else { return Ok(false) };
         let Some(last) = last_of(&segments, PLAIN) else { return Ok(false) };
-        // It fails if there is anything below: whoever takes has a node there.
+        // This fails if the node has children: each consumer has a node in it.
         let steps = self.client.transaction().delete(&places.workers, None);
         let steps = steps.set_data(&places.segment(last), nothing(), Some(0));
         let steps = steps.set_data(&places.path, QueueMark::new(true).to_data(), None);
@@ -413,12 +412,12 @@ impl Core {
                 Err(QueueError::InUse { path: self.path().clone(), workers, claims })
             }
             Err(TransactionError::Request(error)) => self.again(error).await.map(|()| false),
-            // Another look tells.
+            // The next read shows the state.
             Err(_) => Ok(false),
         }
     }
 
-    /// Deletes what is in a queue that nobody can use any more, and then the queue.
+    /// Deletes the content of a blocked queue, and then the queue.
     async fn delete_all(&self) -> Result<(), QueueError> {
         let places = &self.places;
         for segment in self.listed_segments().await?.unwrap_or_default() {
@@ -456,7 +455,7 @@ impl Core {
         self.delete_nodes(&[places.workers.clone(), places.path.clone()]).await
     }
 
-    /// Deletes nodes, in this order, and passes over those that are gone.
+    /// Deletes nodes, in this order, and skips missing ones.
     async fn delete_nodes(&self, nodes: &[ZnodePath]) -> Result<(), QueueError> {
         for nodes in nodes.chunks(AT_ONCE) {
             let asked: Vec<_> =

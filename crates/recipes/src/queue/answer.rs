@@ -1,11 +1,11 @@
-//! What comes of an item, for whoever has asked for it: pure.
+//! Results of items, for their requesters. No I/O.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::marks::{Marks, Requested};
 
-/// What has come of an item.
+/// The result of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ItemAnswer {
@@ -20,19 +20,20 @@ pub(super) enum ItemAnswer {
 /// The data of an answer's node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct AnswerData {
-    /// Until when it is kept, in milliseconds since 1970 by the servers' clock; `None`: as long as the session lives.
+    /// Until when it is kept, in milliseconds since 1970 by the servers' clock; `None`: as long as the requester's
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<u64>,
-    /// The id that the putter has given the item.
+    /// The id that the putter has set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    /// `None`: nothing has come of it yet.
+    /// `None`: no result yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<ItemAnswer>,
 }
 
 impl AnswerData {
-    /// That of an item that was put with these.
+    /// The data for an item with these marks.
     pub(super) fn new(marks: &Marks, answer: Option<ItemAnswer>) -> Self {
         let until = match marks.requested {
             Some(Requested::Until(time)) => Some(time),

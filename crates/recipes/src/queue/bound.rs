@@ -1,14 +1,14 @@
-//! [`Bound`]: how many items a queue may have, and what a put does when it has them.
+//! [`Bound`]: the maximum number of items in a queue, and what a put does when it is reached.
 
 use std::sync::Mutex;
 
 use lockkeeper_client::{Client, Instant};
-use lockkeeper_locks::for_recipes::Line;
+use lockkeeper_locks::for_recipes::TurnQueue;
 
-use crate::queue::layout::Places;
+use crate::queue::layout::QueueNodes;
 
-/// How many items a queue may have: waiting, worked on or to come later; dead letters do not count. All programs that
-/// put must have the same one, as each sees to it by itself.
+/// The maximum number of items in a queue: waiting, worked on or delayed; dead letters do not count. All programs
+/// that put must use the same bound, because each applies its own.
 ///
 /// ```
 /// # use lockkeeper::Bound;
@@ -23,20 +23,21 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Not many more than this. Each handle counts the items once a second at most, so several that put at the same
-    /// time may put some too many. Costs 2 round trips (reads) a second, and some hundred bytes for each 256 items.
+    /// An approximate bound. Each handle counts the items once a second at most, so that several that put at the
+    /// same time may exceed it. Costs 2 round trips (reads) a second, and some hundred bytes for each 256 items.
     pub fn about(limit: u32) -> Self {
         Self { limit, is_exact: false, waits: false }
     }
 
-    /// Never more than this. Each item takes a numbered place, which is a node of its own: a put and an end have one
-    /// step more. Costs a listing of all places now and then, and at each put when they are nearly all taken; so it
-    /// is for up to some thousand.
+    /// An exact bound. Each item takes a numbered place, which is a node of its own: a put and an end have one step
+    /// more. Costs a listing of all places from time to time, and at each put when nearly all are taken; so it is
+    /// for up to some thousand items.
     pub fn exactly(limit: u32) -> Self {
         Self { limit, is_exact: true, waits: false }
     }
 
-    /// A put waits for room; one of more items than the limit fails all the same. Otherwise a put fails with [`QueueError::Full`](crate::QueueError::Full).
+    /// A put waits for room; a put of more items than the limit still fails. Otherwise a put fails with
+    /// [`QueueError::Full`](crate::QueueError::Full).
     pub fn waiting(self) -> Self {
         Self { waits: true, ..self }
     }
@@ -45,17 +46,17 @@ impl Bound {
 /// What a handle knows of the room in a queue.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// Those that wait for it.
-    pub(super) line: Line,
-    /// How many items there are, and when they were counted.
+    /// The puts that wait for room.
+    pub(super) line: TurnQueue,
+    /// The number of items, and when they were counted.
     pub(super) counted: Mutex<Option<(usize, Instant)>>,
     /// Places that may be free.
     pub(super) free: Mutex<Vec<u32>>,
 }
 
 impl Room {
-    pub(super) fn new(client: &Client, places: &Places) -> Self {
-        let line = Line::new(client, places.putters.clone());
+    pub(super) fn new(client: &Client, places: &QueueNodes) -> Self {
+        let line = TurnQueue::new(client, places.putters.clone());
         Self { line, counted: Mutex::default(), free: Mutex::default() }
     }
 }

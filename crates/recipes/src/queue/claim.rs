@@ -1,4 +1,4 @@
-//! The claim of an item: its duty to be given back.
+//! The claim of an item, which gives the item back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use bytes::Bytes;
 use lockkeeper_client::retry::{outlast, pause, reachable};
 use lockkeeper_client::{Cleanup, Contact, ErrorCode, ExpectedNode, ZnodePath, present};
 
-use crate::queue::commit::{Answer, Committed, Committer, Duty, Write};
+use crate::queue::commit::{Answer, Committed, Committer, Write, WriteObserver};
 
 /// A claim that may have been made. If it was, dropping it gives the item back.
 pub(super) struct Claim {
     committer: Arc<Committer<Claim>>,
     node: ZnodePath,
-    /// What is made and deleted with its node, so that whoever has that has these.
+    /// Nodes that are created and deleted together with the claim's node, so that one consumer has all of them.
     beside: Vec<ZnodePath>,
-    /// The data of its node, which tells it from another consumer's.
+    /// The data of its node, which differs from that of other consumers.
     mark: Bytes,
-    /// Whether other nodes can have its name.
+    /// Whether other nodes can have the same name.
     is_name_shared: bool,
-    /// Whether there is a node to delete.
+    /// Whether a node must be deleted.
     is_made: AtomicBool,
 }
 
@@ -28,12 +28,12 @@ pub(super) type ClaimWrite = Write<Claim>;
 pub(super) type ClaimCommitted = Committed<Claim>;
 pub(super) type ClaimAnswer = Answer<Claim>;
 
-impl Duty for Claim {
+impl WriteObserver for Claim {
     fn made(&self) {
         self.is_made.store(true, Ordering::Release);
     }
 
-    /// If the session lives on, so may its node, although nobody has the item.
+    /// If the session lives on, the node may too, although no consumer has the item.
     fn in_doubt(self) {
         let client = self.committer.client.clone();
         client.tokio_runtime().clone().spawn(async move {
@@ -43,7 +43,7 @@ impl Duty for Claim {
                         if found.is_some_and(|(data, _)| data == self.mark) {
                             self.made();
                         }
-                        // Dropped, it is given back, and whoever waits is woken.
+                        // Dropping it gives the item back, and wakes a waiting consumer.
                         return;
                     }
                     Err(error) if error.is_session_expired() => return,
@@ -56,7 +56,8 @@ impl Duty for Claim {
 }
 
 impl Claim {
-    /// One that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
+    /// A claim that is about to be made, with this data. `is_name_shared`: whether other nodes can have the same
+    /// name.
     pub(super) fn new(
         committer: &Arc<Committer<Self>>,
         node: ZnodePath,
@@ -68,7 +69,7 @@ impl Claim {
         Self { committer, node, beside: Vec::new(), mark, is_name_shared, is_made }
     }
 
-    /// The same, of which these nodes are a part.
+    /// The same claim, together with these nodes.
     pub(super) fn with(mut self, beside: Vec<ZnodePath>) -> Self {
         self.beside = beside;
         self
@@ -82,7 +83,7 @@ impl Claim {
         &self.node
     }
 
-    /// Its node is gone, or about to go. Says whether that was not known.
+    /// Its node is gone, or about to be. Returns whether that was unknown.
     pub(super) fn over(&self) -> bool {
         self.is_made.swap(false, Ordering::AcqRel)
     }
@@ -91,7 +92,7 @@ impl Claim {
         !self.is_made.load(Ordering::Acquire)
     }
 
-    /// Gives the item back in the background, and wakes whoever waits for one.
+    /// Gives the item back in the background, and wakes a waiting consumer.
     pub(super) fn give_back(&self) {
         if !self.over() {
             return;
@@ -111,15 +112,15 @@ impl Claim {
                 let steps = beside.iter().fold(steps, |steps, node| steps.delete(node, None));
                 match committer.commit(Write::new(steps).ringing()).await {
                     Ok(_) => return,
-                    // An earlier try was applied, ring and all, or others have seen that the session is over.
+                    // An earlier try was applied with its ring, or others have noticed the end of the session.
                     Err(error) if error.refused() == Some((0, ErrorCode::NoNode)) => return,
                     Err(error) if error.is_session_expired() => return,
-                    // The session may outlive an outage, and then nobody would look for the item.
+                    // The session may outlive an outage, and then no consumer would look for the item.
                     Err(error) if error.may_pass() => {
                         reachable(client).await;
                         pause().await;
                     }
-                    // It goes with its session at the latest, and others look then.
+                    // The node is deleted with its session at the latest, and others look then.
                     Err(_) => return client.clean_up(Cleanup::Node(node)),
                 }
             }

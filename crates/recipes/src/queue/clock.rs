@@ -1,4 +1,4 @@
-//! What a handle knows of the time.
+//! Estimates of the servers' time.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,46 +8,46 @@ use lockkeeper_client::Instant;
 use crate::exact::shared_write::lock;
 use crate::wall_clock::millis;
 
-/// For how long it is believed how the servers' clock and this machine's differ.
-const BELIEVED: Duration = Duration::from_secs(60);
+/// How long the difference between the servers' clock and this machine's is trusted.
+const TRUST_TIME: Duration = Duration::from_secs(60);
 
-/// By which part this machine's clock may be faster or slower than the servers'.
+/// The assumed drift of this machine's clock against the servers', as a divisor.
 pub(super) const DRIFT_DIVISOR: u32 = 100;
 
-/// The servers' clock, as the answers to writes have shown it.
+/// The servers' clock, from the answers to writes.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock(Mutex<Option<Shown>>);
+pub(super) struct ServerClock(Mutex<Option<ClockReading>>);
 
-/// What the servers' clock showed, in milliseconds since 1970, at some time between the two.
+/// A reading of the servers' clock, in milliseconds since 1970, taken between two local times.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+struct ClockReading {
     unix_ms: u64,
     asked: Instant,
     answered: Instant,
 }
 
-/// The time by the servers' clock, in milliseconds since 1970: no less and no more than this.
+/// The time by the servers' clock, in milliseconds since 1970: a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerTime {
-    /// By which nothing is due too early.
+    /// The earliest time: items are due if they are due by this one.
     pub(super) least: u64,
-    /// From which no wait is too short.
+    /// The latest time: waits computed from it are not too short.
     pub(super) most: u64,
 }
 
 impl ServerClock {
-    /// Something was written at `unix_ms`, in milliseconds since 1970, between these.
+    /// Records that a write was applied at `unix_ms`, in milliseconds since 1970, between these times.
     pub(super) fn learn(&self, unix_ms: u64, asked: Instant, answered: Instant) {
-        *lock(&self.0) = Some(Shown { unix_ms, asked, answered });
+        *lock(&self.0) = Some(ClockReading { unix_ms, asked, answered });
     }
 
-    /// What it shows; `None` if that is not known well enough.
+    /// The servers' time; `None` if it is not known well enough.
     pub(super) fn at(&self, now: Instant) -> Option<ServerTime> {
-        let Shown { unix_ms, asked, answered } = (*lock(&self.0))?;
+        let ClockReading { unix_ms, asked, answered } = (*lock(&self.0))?;
         let (since_asked, since) = (now - asked, now - answered);
-        (since < BELIEVED).then(|| ServerTime {
+        (since < TRUST_TIME).then(|| ServerTime {
             least: unix_ms.saturating_add(millis(since - since / DRIFT_DIVISOR)),
-            // What it showed was rounded down, as this is.
+            // The reading was rounded down, as this is.
             most: unix_ms.saturating_add(millis(since_asked + since_asked / DRIFT_DIVISOR) + 2),
         })
     }

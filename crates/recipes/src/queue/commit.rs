@@ -1,7 +1,7 @@
-//! The writes of one handle: those that come while one is under way are made together, in one transaction.
+//! Combines the writes of one handle: those that arrive during a write go together into the next transaction.
 //!
-//! Each is applied once or not at all, also when replies are lost ([`crate::exact`]). A step that servers refuse
-//! fails the write that it belongs to; the others are made without it.
+//! Each is applied once or not at all, even when replies are lost ([`crate::exact`]). A step that servers refuse
+//! fails the write that it belongs to; the others are sent without it.
 
 use bytes::Bytes;
 use lockkeeper_client::{
@@ -12,33 +12,33 @@ use crate::exact::shared_write::{SharedCall, SharedWrite, WriteTurn};
 use crate::exact::{Applied, ExactWriter, WriteError, Writers};
 use crate::queue::error::CommitError;
 
-/// How many steps are made in one transaction, if they belong to several writes.
-const MOST_STEPS: usize = 400;
+/// The maximum number of steps in one transaction of several writes.
+const MAX_BATCH_STEPS: usize = 400;
 
-/// How much data is, in bytes. Servers take 1 MiB by default, and so would all but the longest.
-const MOST_DATA: usize = 128 << 10;
+/// The maximum size of data in such a transaction, in bytes: well below the servers' default limit of 1 MiB.
+const MAX_BATCH_BYTES: usize = 128 << 10;
 
-/// What a write makes, and whoever asked for it must see to.
-pub(super) trait Duty: Send + Sync + 'static {
-    /// It is made.
+/// The result of a write that needs cleanup.
+pub(super) trait WriteObserver: Send + Sync + 'static {
+    /// The write was applied.
     fn made(&self);
 
-    /// It is unknown whether it was made.
+    /// It is unknown whether the write was applied.
     fn in_doubt(self);
 }
 
-/// A node, and its version if that has to be one.
+/// A node, and its version if a certain one is required.
 type Condition = (ZnodePath, Option<i32>);
 
-/// What a handle wants to be written.
+/// A write that a handle requests.
 #[derive(Debug)]
 pub(super) struct Write<C> {
-    /// Nodes that have to be there at these versions, as several writes ask for. Made first.
+    /// Nodes that must exist at these versions, shared by several writes. Checked first.
     conditions: Vec<Condition>,
     pub(super) steps: Transaction,
-    /// Whether the first of those that wait for an item has to look for one. Made last.
+    /// Whether to wake the first consumer in line. Done last.
     rings: bool,
-    /// The claim that it makes. If nobody waits for it any more when it is made, it is given back.
+    /// The claim that it makes. If its caller has gone when it is made, the item is given back.
     claim: Option<C>,
 }
 
@@ -61,16 +61,16 @@ impl<C> Write<C> {
     }
 }
 
-/// A write that was applied.
+/// An applied write.
 #[derive(Debug)]
 pub(super) struct Committed<C> {
-    /// What each step was answered, without condition and ring; `None` if the outcome marker alone tells that it
+    /// The result of each step, without conditions and ring; `None` if only the outcome marker shows that the write
     /// was applied.
     pub(super) results: Option<Vec<OpResult>>,
     pub(super) zxid: Zxid,
-    /// When, in milliseconds since 1970 by the servers' clock, if an answer tells.
+    /// When it was applied, in milliseconds since 1970 by the servers' clock, if an answer has the time.
     pub(super) at_unix_ms: Option<u64>,
-    /// The session that made it.
+    /// The session that wrote it.
     pub(super) session: SessionId,
     pub(super) claim: Option<C>,
 }
@@ -78,27 +78,27 @@ pub(super) struct Committed<C> {
 pub(super) type Answer<C> = Result<Committed<C>, CommitError>;
 type Call<C> = SharedCall<Write<C>, Answer<C>>;
 
-/// Makes the writes of one handle.
+/// Sends the writes of one handle.
 #[derive(Debug)]
 pub(super) struct Committer<C> {
     pub(super) client: Client,
     markers: ZnodePath,
-    /// What is written to when there may be something new.
+    /// The node that is written to wake consumers.
     ring: ZnodePath,
     writes: SharedWrite<Write<C>, Answer<C>, Box<ExactWriter>>,
     /// For work that runs under a lock.
     alone: Writers,
 }
 
-impl<C: Duty> Committer<C> {
+impl<C: WriteObserver> Committer<C> {
     pub(super) fn new(client: &Client, markers: ZnodePath, ring: ZnodePath) -> Self {
         let alone = Writers::new(client, markers.clone());
         Self { client: client.clone(), markers, ring, writes: SharedWrite::new(), alone }
     }
 
-    /// Makes a write, together with others that come meanwhile.
+    /// Makes a write, combined with others that arrive at the same time.
     pub(super) async fn commit(&self, write: Write<C>) -> Answer<C> {
-        // What another task sends is not bound to the lock that work runs under. A claim need not be: it is given
+        // Writes of other tasks are not bound to the lock that work runs under. A claim need not be: it is given
         // back with the call that it is made for.
         if self.client.is_bound() && write.claim.is_none() {
             return self.commit_alone(write, None).await;
@@ -112,7 +112,7 @@ impl<C: Duty> Committer<C> {
         answer.await.unwrap_or(Err(CommitError::Panicked))
     }
 
-    /// Makes a write without others; `session`: in this one or not at all.
+    /// Makes a write on its own; `session`: only in this one.
     pub(super) async fn commit_alone(
         &self,
         write: Write<C>,
@@ -130,8 +130,8 @@ impl<C: Duty> Committer<C> {
     }
 }
 
-/// Makes the writes that wait, with those that come meanwhile, and answers them.
-async fn write_batches<C: Duty>(
+/// Combines the waiting writes and those that arrive before they are sent, and answers them.
+async fn write_batches<C: WriteObserver>(
     new_writer: impl Fn() -> ExactWriter,
     ring: ZnodePath,
     mut turn: WriteTurn<Write<C>, Answer<C>, Box<ExactWriter>>,
@@ -146,20 +146,20 @@ async fn write_batches<C: Duty>(
     }
 }
 
-/// Takes away as many from the front as fit into one transaction, at least one.
+/// Removes as many from the front as fit into one transaction, at least one.
 fn first_batch<C>(waiting: &mut Vec<Call<C>>) -> Vec<Call<C>> {
     let (mut steps, mut data) = (0, 0);
     let fit = waiting.iter().take_while(|call| {
         steps += call.question.steps.len();
         data += call.question.steps.data_len();
-        steps <= MOST_STEPS && data <= MOST_DATA
+        steps <= MAX_BATCH_STEPS && data <= MAX_BATCH_BYTES
     });
     let fit = fit.count().max(1);
     let rest = waiting.split_off(fit);
     std::mem::replace(waiting, rest)
 }
 
-/// Writes that are made in one transaction: conditions that several have are checked once, and it rings once.
+/// Writes in one transaction: shared conditions are checked once, and it rings once.
 struct Batch<'a, C> {
     conditions: Vec<&'a Condition>,
     writes: Vec<&'a Write<C>>,
@@ -187,7 +187,7 @@ impl<'a, C> Batch<'a, C> {
         }
     }
 
-    /// What the writes are answered that a refused step belongs to, the last one first. The other writes can be made
+    /// The answers to the writes that a refused step belongs to, the last one first. The other writes can be made
     /// without them.
     fn refusals(&self, refused: &WriteError) -> Vec<(usize, CommitError)> {
         let WriteError::NotApplied(TransactionError::Failed { index, op, path, code }) = refused
@@ -216,7 +216,7 @@ impl<'a, C> Batch<'a, C> {
     }
 }
 
-async fn write_together<C: Duty>(
+async fn write_together<C: WriteObserver>(
     writer: &mut ExactWriter,
     ring: &ZnodePath,
     mut calls: Vec<Call<C>>,
@@ -229,7 +229,7 @@ async fn write_together<C: Duty>(
                 answer_all(calls, first, &applied, writer.marked_session());
                 return;
             }
-            // It may be one of them that is too long.
+            // Only one of them may be too long.
             Err(WriteError::TooLong(_)) if calls.len() > 1 => {
                 for call in calls {
                     Box::pin(write_together(writer, ring, vec![call])).await;
@@ -250,20 +250,20 @@ async fn write_together<C: Duty>(
     }
 }
 
-/// None of them is known to be applied.
-fn answer_none<C: Duty>(calls: Vec<Call<C>>, error: &WriteError) {
+/// Answers that no write is known to be applied.
+fn answer_none<C: WriteObserver>(calls: Vec<Call<C>>, error: &WriteError) {
     for mut call in calls {
         let claim = call.question.claim.take();
         if let (WriteError::Unknown(_), Some(claim)) = (error, claim) {
-            // Whether or not the caller is still there to hear of it.
+            // The caller may have gone.
             claim.in_doubt();
         }
         call.answer(Err(CommitError::Write(error.clone())));
     }
 }
 
-/// `first`: the step that is the first of the first one's own.
-fn answer_all<C: Duty>(
+/// `first`: the index of the first own step of the first write.
+fn answer_all<C: WriteObserver>(
     calls: Vec<Call<C>>,
     mut first: usize,
     applied: &Applied,
@@ -274,14 +274,14 @@ fn answer_all<C: Duty>(
         let results = applied.results.as_ref().and_then(|all| all.get(first..end));
         first = end;
 
-        let claim = call.question.claim.take().inspect(Duty::made);
+        let claim = call.question.claim.take().inspect(WriteObserver::made);
         let results = results.map(<[OpResult]>::to_vec);
         let Applied { zxid, at_unix_ms, .. } = *applied;
         call.answer(Ok(Committed { results, zxid, at_unix_ms, session, claim }));
     }
 }
 
-/// The data of what has none.
+/// The data of a node without data.
 pub(super) fn nothing() -> Bytes {
     Bytes::new()
 }
@@ -292,8 +292,8 @@ mod tests {
 
     use super::*;
 
-    /// What writes are answered if this step is refused: the place of each, and the step's number in it; `None` for
-    /// its condition.
+    /// The answers if this step is refused: the index of each write, and the step's index in it; `None` for its
+    /// condition.
     fn refused(batch: &Batch<'_, ()>, index: usize) -> Vec<(usize, Option<usize>)> {
         let (op, path, code) = (OpCode::Check, "/a".to_owned(), ErrorCode::NoNode);
         let failed = TransactionError::Failed { index, op, path, code };
@@ -306,8 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn conditions_and_the_ring_are_made_once_and_their_refusal_is_that_of_all_who_have_them()
-    {
+    async fn shared_conditions_are_sent_once_and_their_refusal_fails_all_their_writes() {
         let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
         let [one, other, ring] = ["/a", "/b", "/ring"].map(|path| ZnodePath::new(path).unwrap());
         let steps =

@@ -1,4 +1,4 @@
-//! What the clones of a handle share, and how a queue comes into being.
+//! State shared by the clones of a handle, and the creation of a queue.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use lockkeeper_client::{
     ZnodePath,
 };
 use lockkeeper_locks::OwnerInfo;
-use lockkeeper_locks::for_recipes::{Line, owner_data};
+use lockkeeper_locks::for_recipes::{TurnQueue, owner_data};
 
 use crate::exact::shared_write::lock;
 use crate::exact::{SessionOwned, created_name};
@@ -23,29 +23,29 @@ use crate::queue::clock::ServerClock;
 use crate::queue::commit::{Committed, Committer, nothing};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Lane, PLAIN, Segment, last_of};
-use crate::queue::layout::{Entry, Header, Places, QueueMark, SEGMENT};
+use crate::queue::layout::{Entry, Header, QueueMark, QueueNodes, SEGMENT_ENTRIES};
 use crate::queue::options::Backoff;
-use crate::queue::picks::Picks;
+use crate::queue::picks::PickList;
 
-/// How often an item is taken at most, unless a builder says otherwise.
-const MOST_TRIES: u32 = 16;
+/// The default maximum number of takes of an item.
+const DEFAULT_MAX_TRIES: u32 = 16;
 
-/// Of how many lanes it is remembered which segment gets new entries.
-const MOST_LANES: usize = 256;
+/// The number of lanes whose last segment is remembered.
+const MAX_KNOWN_LANES: usize = 256;
 
-/// What a handle was made with.
+/// The options of a handle.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub(super) most_tries: Option<u32>,
     pub(super) max_run: Option<Duration>,
     pub(super) strictly: bool,
-    /// How many items of a kind are worked on at once.
+    /// How many items of a kind are worked on at the same time.
     pub(super) limits: BTreeMap<String, u32>,
     pub(super) bound: Option<Bound>,
-    /// How long a part of a long value is, in bytes, if that is not usual.
+    /// The size of a part of a long value, in bytes, if not the default.
     pub(super) part: Option<usize>,
     pub(super) backoff: Option<Backoff>,
-    /// Whether a retry of an item with a key lets those behind it pass.
+    /// Whether items behind a retried item of the same key may pass it.
     pub(super) retries_pass: bool,
     pub(super) label: Option<String>,
 }
@@ -53,36 +53,36 @@ pub(super) struct Options {
 /// A queue, as the clones of a handle use it.
 pub(super) struct Core {
     pub(super) client: Client,
-    pub(super) places: Places,
+    pub(super) places: QueueNodes,
     pub(super) options: Options,
-    /// This program, as it is named where an item is looked at.
+    /// This program, as shown with its items.
     pub(super) owner: OwnerInfo,
     /// The data of an entry that it takes.
     pub(super) header: Bytes,
-    pub(super) line: Line,
+    pub(super) line: TurnQueue,
     committer: Arc<Committer<Claim>>,
-    /// Whether the queue was seen.
+    /// Whether the queue is known to exist.
     is_known: AtomicBool,
-    /// The segments that get new entries, as far as they are known.
+    /// The segments that get new entries, if known.
     last_segments: std::sync::Mutex<BTreeMap<Lane, Segment>>,
-    /// Held while a segment is closed that has its share.
+    /// Held while a full segment is closed.
     closing: tokio::sync::Mutex<()>,
     pub(super) clock: ServerClock,
     pub(super) room: Room,
-    /// When those were looked for last that somebody has left: answers, and long values.
+    /// When abandoned answers and long values were last cleaned up.
     pub(super) answers_swept: LastTime,
     pub(super) parts_swept: LastTime,
-    /// The node that says that this consumer is there.
+    /// The node of this consumer.
     worker: tokio::sync::Mutex<WorkerNode>,
-    pub(super) picks: std::sync::Mutex<Picks>,
-    /// The segments as they were listed last. Who has it lists; the others wait for what is found.
+    pub(super) picks: std::sync::Mutex<PickList>,
+    /// The segments as last listed. The owner of the lock lists; the others wait for the result.
     pub(super) segments: tokio::sync::Mutex<Vec<Segment>>,
 }
 
 impl Core {
     pub(super) fn new(
         client: Client,
-        places: Places,
+        places: QueueNodes,
         markers: ZnodePath,
         options: Options,
     ) -> Arc<Self> {
@@ -91,7 +91,7 @@ impl Core {
         Arc::new(Self {
             header: Header { holder: Some(owner.clone()), reason: None }.to_data(),
             owner,
-            line: Line::new(&client, places.line.clone()),
+            line: TurnQueue::new(&client, places.line.clone()),
             committer: Arc::new(Committer::new(&client, markers, places.entries.clone())),
             client,
             places,
@@ -113,12 +113,13 @@ impl Core {
         &self.places.path
     }
 
-    /// A claim that is about to be made, with this data. `is_name_shared`: whether other nodes can have its name.
+    /// A claim that is about to be made, with this data. `is_name_shared`: whether other nodes can have the same
+    /// name.
     pub(super) fn new_claim(&self, node: ZnodePath, mark: Bytes, is_name_shared: bool) -> Claim {
         Claim::new(&self.committer, node, mark, is_name_shared)
     }
 
-    /// Makes a write, together with others that come meanwhile.
+    /// Makes a write, combined with others that arrive at the same time.
     pub(super) async fn commit(&self, write: ClaimWrite) -> ClaimAnswer {
         let asked = self.client.now();
         let written = self.committer.commit(write).await;
@@ -128,12 +129,12 @@ impl Core {
         written
     }
 
-    /// A write of steps alone.
+    /// A write that has only steps.
     pub(super) async fn write(&self, steps: Transaction) -> ClaimAnswer {
         self.commit(ClaimWrite::new(steps)).await
     }
 
-    /// A write that is for this session only.
+    /// A write in this session only.
     pub(super) async fn write_in_session(
         &self,
         steps: Transaction,
@@ -142,17 +143,17 @@ impl Core {
         self.committer.commit_alone(ClaimWrite::new(steps), Some(session)).await
     }
 
-    /// How often an item is taken at most.
+    /// The maximum number of takes of an item.
     pub(super) fn most_tries(&self) -> u32 {
-        self.options.most_tries.unwrap_or(MOST_TRIES)
+        self.options.most_tries.unwrap_or(DEFAULT_MAX_TRIES)
     }
 
-    /// Returns when a read that failed may be made again, in the next session if need be.
+    /// Returns when a failed read may be repeated, with the next session if the last one has ended.
     pub(super) async fn again(&self, error: Error) -> Result<(), QueueError> {
         retry_anywhere(error).await.map_err(|error| QueueError::read(self.path(), error))
     }
 
-    /// Makes sure that there is a queue, by a look before the first use of the handle.
+    /// Ensures that the queue exists, by a read before the first use of the handle.
     pub(super) async fn ensure_open(&self) -> Result<(), QueueError> {
         match self.is_known.load(Ordering::Acquire) {
             true => Ok(()),
@@ -160,11 +161,10 @@ impl Core {
         }
     }
 
-    /// Looks whether there is a queue, and makes it if there never was one. To be called when a node of it is
-    /// missing.
+    /// Reads whether the queue exists, and creates it if it never did. Call it when a node of the queue is missing.
     ///
     /// # Errors
-    /// [`QueueError::Deleted`] if it was there before; [`QueueError::Foreign`] if there is something else.
+    /// [`QueueError::Deleted`] if the queue existed before; [`QueueError::Foreign`] if the path has other data.
     pub(super) async fn open(&self) -> Result<(), QueueError> {
         if !self.layout().is_own() {
             return self.open_peers().await;
@@ -182,22 +182,22 @@ impl Core {
         }
     }
 
-    /// It was seen.
+    /// The queue is known to exist.
     pub(super) fn opened(&self) {
         self.is_known.store(true, Ordering::Release);
     }
 
-    /// It is gone. The next use of the handle may make it anew.
+    /// The queue is gone. The next use of the handle may create it again.
     pub(super) fn deleted(&self) -> QueueError {
         self.is_known.store(false, Ordering::Release);
         lock(&self.last_segments).clear();
         QueueError::Deleted { path: self.path().clone() }
     }
 
-    /// Makes the nodes of the queue, unless somebody else is quicker.
+    /// Creates the nodes of the queue, unless another program is faster.
     async fn make(&self) -> Result<(), QueueError> {
-        let Places { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
-        let Places { answers, ids, slots, parts, .. } = &self.places;
+        let QueueNodes { path, entries, bodies, claims, busy, workers, dead, .. } = &self.places;
+        let QueueNodes { answers, ids, slots, parts, .. } = &self.places;
         let first = self.places.segment(Segment::first_of(PLAIN));
         let made =
             [entries, &first, bodies, claims, busy, workers, dead, answers, ids, slots, parts];
@@ -224,13 +224,13 @@ impl Core {
 
     fn set_last_segment(&self, segment: Segment) {
         let mut last = lock(&self.last_segments);
-        if last.len() >= MOST_LANES {
+        if last.len() >= MAX_KNOWN_LANES {
             last.clear();
         }
         last.insert(segment.lane, segment);
     }
 
-    /// This one gets no entries any more. Whoever has learned of its successor goes on with that.
+    /// This segment does not get entries any more. A caller that has learned of its successor continues with that.
     fn forget_last_segment(&self, segment: Segment) {
         let mut last = lock(&self.last_segments);
         if last.get(&segment.lane) == Some(&segment) {
@@ -242,7 +242,7 @@ impl Core {
         lock(&self.last_segments).get(&lane).copied()
     }
 
-    /// The segment of a lane that gets new entries. Makes the lane if there is none.
+    /// The segment of a lane that gets new entries. Creates the lane if it is missing.
     pub(super) async fn last_segment(&self, lane: Lane) -> Result<Segment, QueueError> {
         self.ensure_open().await?;
         if let Some(known) = self.known_last_segment(lane) {
@@ -273,13 +273,13 @@ impl Core {
         }
     }
 
-    /// The check of this segment has failed that it gets new entries. Returns when another one may do.
+    /// The check that this segment gets new entries has failed. Returns when another one may do.
     pub(super) async fn segment_is_closed(&self, segment: Segment) -> Result<(), QueueError> {
         self.forget_last_segment(segment);
         if self.known_last_segment(segment.lane).is_some() {
             return Ok(());
         }
-        // Tells if the queue is going.
+        // Fails if the queue is being deleted.
         self.open().await?;
         if self.last_segment(segment.lane).await? == segment {
             self.open_after(segment, None).await;
@@ -287,19 +287,20 @@ impl Core {
         Ok(())
     }
 
-    /// Notes what new entries were called; closes a segment that has its share.
+    /// Records the names of new entries; closes a full segment.
     pub(super) async fn note_entries(&self, segment: Segment, results: Option<&[OpResult]>) {
         let names = results.unwrap_or_default().iter().filter_map(created_name);
         let entries = names.filter_map(|name| Entry::read(segment, name));
-        let has_share = entries.map(|entry| entry.number + 1).max().is_some_and(|it| it >= SEGMENT);
-        // One does it for all whose entries were made with it.
+        let has_share =
+            entries.map(|entry| entry.number + 1).max().is_some_and(|it| it >= SEGMENT_ENTRIES);
+        // One caller does it for all whose entries were put together.
         if has_share && let Ok(_closing) = self.closing.try_lock() {
             self.open_after(segment, Some(0)).await;
         }
     }
 
-    /// Closes a segment, whose version is this one until then, and makes the next. Whatever fails is tried
-    /// again with the next entry.
+    /// Closes a segment, if its version is still this one, and creates the next. If it fails, the next entry tries
+    /// again.
     async fn open_after(&self, segment: Segment, version: Option<i32>) {
         let (old, next) = (self.places.segment(segment), self.places.segment(segment.next()));
         let steps = self.client.transaction().set_data(&old, nothing(), version);
@@ -310,12 +311,12 @@ impl Core {
         }
     }
 
-    /// The node of this consumer in the present session, which it makes if there is none: others see by it
-    /// when a consumer has gone, and with it its claims.
+    /// The node of this consumer in the current session, created if missing: others notice the end of a consumer,
+    /// and of its claims, by it.
     pub(super) async fn worker(&self) -> Result<Worker, QueueError> {
         if !self.layout().is_own() {
             self.ensure_open().await?;
-            // Others have no such nodes; the claims tell by themselves who has gone.
+            // Other layouts have no such nodes; the claims themselves show which consumers have gone.
             return Ok(Worker { node: self.path().clone(), session: self.client.session_id() });
         }
         let mut worker = self.worker.lock().await;
@@ -342,12 +343,12 @@ impl Core {
         }
     }
 
-    /// The same, if it is known now.
+    /// The node, if it is known now.
     pub(super) fn known_worker(&self) -> Option<Worker> {
         self.worker.try_lock().ok()?.present(&self.client)
     }
 
-    /// The node of this consumer was found to be missing. If somebody is making another one, this is done.
+    /// The node of this consumer is missing. Does nothing if a new one is being created.
     pub(super) fn forget_worker(&self, missing: &ZnodePath) {
         if let Ok(mut worker) = self.worker.try_lock() {
             drop(worker.node.take_if(|node| node.path() == missing));
@@ -357,23 +358,23 @@ impl Core {
 
 lockkeeper_client::impl_debug!(Core, self => path: self.places.path);
 
-/// The node of a consumer, under another name in each session.
+/// The node of a consumer, with another name in each session.
 #[derive(Debug, Default)]
 struct WorkerNode {
     consumer: Option<String>,
-    /// How many there were before.
+    /// The number of nodes before it.
     number: u32,
     node: Option<SessionOwned>,
 }
 
 impl WorkerNode {
-    /// The consumer in the present session, if it has a node.
+    /// The consumer in the current session, if it has a node.
     fn present(&self, client: &Client) -> Option<Worker> {
         let node = self.node.as_ref().filter(|node| node.session() == client.session_id())?;
         Some(Worker { node: node.path().clone(), session: node.session() })
     }
 
-    /// The former nodes may still be there: by its first part, all of them are one consumer.
+    /// Earlier nodes may still exist: the first part of the name identifies the consumer.
     fn next_name(&mut self, client: &Client) -> String {
         let new_id = || client.unique_id().simple().to_string();
         let name = format!("{}.{}", self.consumer.get_or_insert_with(new_id), self.number);

@@ -1,24 +1,24 @@
-//! What becomes of an item that is taken.
+//! What happens to an item when it is taken.
 
-/// Items stay in the queue until a consumer has recorded that they are done: what is taken is an
+/// Items stay in the queue until a consumer has recorded that they are done: a take returns an
 /// [`Item`](crate::Item). The default of a [`Queue`](crate::Queue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtLeastOnce;
 
-/// Items are gone from the queue when they are taken: what is taken is the value. One that a consumer takes and
-/// does not finish is lost.
+/// Items are removed from the queue when they are taken: a take returns the value. A value that a consumer takes
+/// and does not finish is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtMostOnce;
 
-/// What becomes of an item that is taken: [`AtLeastOnce`] or [`AtMostOnce`].
+/// What happens to an item when it is taken: [`AtLeastOnce`] or [`AtMostOnce`].
 pub trait Delivery: Sealed {}
 
 impl Delivery for AtLeastOnce {}
 impl Delivery for AtMostOnce {}
 
-/// Nobody else implements it.
+/// Prevents implementations elsewhere.
 pub trait Sealed {
-    /// Whether an item is claimed before it is gone.
+    /// Whether an item is claimed before it is removed.
     const CLAIMS: bool;
 }
 

@@ -1,5 +1,5 @@
-//! What comes into the queue later: by the servers' clock, and brought there by whichever consumer lists the queue
-//! when it is due.
+//! Items that are due later, by the servers' clock. A consumer that lists the queue moves them into it when they
+//! are due.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,22 +18,21 @@ use crate::queue::marks::Marks;
 use crate::reads::{children_of, data_of, names_of};
 use crate::wall_clock::unix_ms;
 
-/// After how long a clock is looked at again, which may have been set.
-const LONGEST_NAP: Duration = Duration::from_secs(60);
+/// After how long a clock is read again, because it may have been set.
+const MAX_NAP: Duration = Duration::from_secs(60);
 
-/// How many segments are listed, and how many entries brought, with one request.
+/// How many segments one request lists, and how many entries it moves.
 const SEGMENTS_AT_ONCE: usize = 32;
 const ENTRIES_AT_ONCE: usize = 100;
 
 impl Core {
-    /// The time by the servers' clock. Costs nothing if something was written not long ago, and a write of its own
-    /// otherwise.
+    /// The time by the servers' clock. Costs nothing after a recent write, and a write of its own otherwise.
     pub(super) async fn server_time(&self) -> Result<ServerTime, QueueError> {
         loop {
             if let Some(time) = self.clock.at(self.client.now()) {
                 return Ok(time);
             }
-            // The outcome marker alone.
+            // Writes only the outcome marker.
             match self.write(self.client.transaction()).await {
                 Ok(_) => {}
                 Err(error) if error.is_session_expired() => {}
@@ -46,8 +45,8 @@ impl Core {
         }
     }
 
-    /// Brings into the queue what is due, and says whether there was anything: then it has to be listed anew. Notes
-    /// when the next is due. Deletes the segments that are needed no more. Costs nothing if there are none.
+    /// Moves due items into the queue, and returns whether there were any: then the queue must be listed again.
+    /// Records when the next item is due. Deletes empty segments. Costs nothing without such items.
     pub(super) async fn bring_due(&self, segments: &[Segment]) -> Result<bool, QueueError> {
         let later = segments.iter().filter_map(|it| it.lane.due_from().map(|from| (*it, from)));
         let later: Vec<_> = later.collect();
@@ -70,7 +69,8 @@ impl Core {
                 let gets_more = last_of(segments, segment.lane) == Some(*segment)
                     && now < from.saturating_add(MINUTE_MS);
                 if names.is_empty() && !gets_more {
-                    // Whoever lists next tries again if it fails. Whoever has an entry for it after all makes it anew.
+                    // If it fails, the next listing tries again. A put that needs the segment after all creates it
+                    // again.
                     drop(self.client.delete(&self.places.segment(*segment), None));
                 }
                 for entry in names.iter().filter_map(|name| Entry::read(*segment, name)) {
@@ -97,11 +97,11 @@ impl Core {
         Ok(is_any_due)
     }
 
-    /// Moves these to the end of a lane, in one transaction. If somebody else has moved one of them meanwhile, none is
-    /// moved.
+    /// Moves these entries to the end of a lane, in one transaction. If another program has moved one of them in
+    /// the meantime, none is moved.
     async fn bring(&self, lane: Lane, entries: &[(Entry, Marks)]) -> Result<(), QueueError> {
         let nodes: Vec<_> = entries.iter().map(|(entry, _)| entry.node(&self.places)).collect();
-        // Why they are there, if they were put back.
+        // Why they were put back, if they were.
         let headers = self.read_all(nodes.iter().map(data_of).collect()).await?;
         let headers: Vec<_> = headers
             .into_iter()
@@ -118,16 +118,16 @@ impl Core {
                 self.new_entry(segment, steps.delete(node, None), &new, header.clone())
             })
         };
-        // Every other step deletes.
+        // Every other step is a delete.
         let is_moved = |error: &CommitError| {
             let refused = error.refused();
             refused.is_some_and(|(index, code)| index % 2 == 0 && code == ErrorCode::NoNode)
         };
-        // By whomever: it is listed anew.
+        // By any program: the queue is listed again.
         self.write_at_end(lane, steps, is_moved).await.map(drop)
     }
 
-    /// Returns when an item is due, or free, that was not so at the last listing.
+    /// Returns when an item is due, or free, that was not at the last listing.
     pub(super) async fn due(&self) {
         let Some(next) = lock(&self.picks).next_due_unix_ms() else {
             return std::future::pending().await;
@@ -137,8 +137,8 @@ impl Core {
             false => unix_ms(),
         };
         let left = Duration::from_millis(next.saturating_sub(now));
-        // As the clock may go, so that it is due after one nap.
+        // Allows for clock drift, so that it is due after one nap.
         let left = left + left / (DRIFT_DIVISOR - 1) + Duration::from_millis(1);
-        tokio::time::sleep(left.min(LONGEST_NAP)).await;
+        tokio::time::sleep(left.min(MAX_NAP)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a queue.
+//! Errors of queues.
 
 use lockkeeper_client::retry::TooLong;
 use lockkeeper_client::{Error, Failure, Outcome, TransactionError, ZnodePath, impl_failure};
@@ -8,25 +8,25 @@ use crate::exact::WriteError;
 use crate::queue::peer_layouts::QueueLayout;
 use crate::values::error::ValuePathError;
 
-/// Why something was not put into a queue, or not taken out of it, or a queue cannot be used.
+/// Why a put or a take has failed, or a queue cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
-    /// A queue cannot be there.
+    /// The path is not valid for a queue.
     #[error("{0}")]
     Path(#[from] ValuePathError),
-    /// There is no queue: nobody has used it yet, or somebody has deleted it, or is about to. The next put or take
-    /// makes another one.
+    /// The queue does not exist: it was never used, or it was deleted, or is being deleted. The next put or take
+    /// creates it.
     #[error(
-        "there is no queue at {path}: nobody has used it yet, or it was deleted; the next put or take makes one"
+        "{path} has no queue: it was never used, or was deleted; the next put or take creates one"
     )]
     Deleted {
         /// The queue.
         path: ZnodePath,
     },
-    /// The node is no queue, or one in a layout that this version does not know.
+    /// The path has other data, or a queue with a layout that this version does not know.
     #[error(
-        "{path} has {found} where a queue has its layout; use another path, or a version of this library that \
+        "{path} is not a queue: it has {found}; use another path, or a version of this library that \
          knows the layout. Nothing was changed"
     )]
     Foreign {
@@ -42,43 +42,43 @@ pub enum QueueError {
     InUse {
         /// The queue.
         path: ZnodePath,
-        /// How many sessions of consumers there are.
+        /// The number of consumers' sessions.
         workers: usize,
-        /// How many items are being worked on.
+        /// The number of items that are being worked on.
         claims: usize,
     },
-    /// The layout has no such thing.
-    #[error("{path} has the layout of {layout}, in which there are no {what}{instead}")]
+    /// The layout does not support the operation.
+    #[error("{path} has the layout of {layout}, which does not support {what}{instead}")]
     NotInLayout {
         /// The queue.
         path: ZnodePath,
         /// The layout.
         layout: QueueLayout,
-        /// What there is not.
+        /// The unsupported feature.
         what: &'static str,
-        /// What to do instead, if there is anything.
+        /// What to do instead, if known.
         instead: &'static str,
     },
-    /// An item cannot be put with these options.
-    #[error("an item cannot be put into {path} like this: {reason}")]
+    /// The options of a put are invalid.
+    #[error("invalid options for an item of {path}: {reason}")]
     Options {
         /// The queue.
         path: ZnodePath,
         /// What is wrong.
         reason: String,
     },
-    /// The item has no form as bytes.
-    #[error("an item for {path} cannot be written: {reason}")]
+    /// The item cannot be encoded.
+    #[error("an item for {path} cannot be encoded: {reason}")]
     Unencodable {
         /// The queue.
         path: ZnodePath,
         /// What is wrong.
         reason: String,
     },
-    /// An item cannot be read as a `T`. It stays for programs that can read it, and a consumer passes over it from
-    /// now on. In our own layout it goes to the end of the queue, and the try does not count.
+    /// An item cannot be decoded as a `T`. It stays for programs that can decode it, and this consumer skips it
+    /// from now on. In Lockkeeper's layout it goes to the end of the queue, and the try does not count.
     #[error(
-        "item {id} of {path} cannot be read here: {reason}. It stays for programs that can read it"
+        "item {id} of {path} cannot be decoded: {reason}. It stays for programs that can decode it"
     )]
     Undecodable {
         /// The queue.
@@ -88,33 +88,33 @@ pub enum QueueError {
         /// What is wrong.
         reason: String,
     },
-    /// A value has too many bytes for a queue. Nothing was put.
+    /// A value is too long for a queue. Nothing was put.
     #[error(
-        "a value of {bytes} bytes was not put into {path}: a queue takes {limit} bytes at most; put it elsewhere, \
-         and its name into the queue"
+        "a value of {bytes} bytes was not put into {path}: the limit is {limit} bytes; store it elsewhere, \
+         and put its name into the queue"
     )]
     ValueTooLong {
         /// The queue.
         path: ZnodePath,
-        /// How long it is, in bytes.
+        /// Its size, in bytes.
         bytes: usize,
-        /// How long it may be, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// The write does not fit into one request.
     #[error(
-        "{path} was not changed: the write would take {bytes} bytes, and {limit} are the most that servers take \
-         at once (jute.maxbuffer); put less at once, or what is long elsewhere and its name into the queue"
+        "{path} was not changed: the write has {bytes} bytes, and {limit} are the most that servers take \
+         at once (jute.maxbuffer); put fewer items at once, or store long values elsewhere and put their names"
     )]
     TooLarge {
         /// The queue.
         path: ZnodePath,
-        /// How long the request would be, in bytes.
+        /// The size of the request, in bytes.
         bytes: usize,
-        /// How long it may be, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// Servers seem to close the connection whenever a write of 256 KiB or more comes. It was given up.
+    /// The connection was lost at each attempt to send a write of 256 KiB or more, so the write was given up.
     #[error(
         "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
          servers close it if that is more than they take at once (jute.maxbuffer): set \
@@ -123,12 +123,13 @@ pub enum QueueError {
     TooLong {
         /// The queue.
         path: ZnodePath,
-        /// How long the data of the write was, in bytes.
+        /// The size of the write's data, in bytes.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
-    /// The item is not this consumer's any more: its claim is lost. Another one may have it, or has done it.
+    /// The item is not this consumer's any more: its claim is lost. Another consumer may have the item, or has
+    /// finished it.
     #[error("item {id} of {path} is lost: {reason}")]
     Lost {
         /// The queue.
@@ -138,8 +139,8 @@ pub enum QueueError {
         /// Why.
         reason: LossReason,
     },
-    /// An item of this id is in the queue, or a dead letter. Nothing was put.
-    #[error("{path} has an item {id} already")]
+    /// The queue has an item or a dead letter with this id. Nothing was put.
+    #[error("{path} already has an item {id}")]
     Exists {
         /// The queue.
         path: ZnodePath,
@@ -154,12 +155,12 @@ pub enum QueueError {
         /// The item.
         id: String,
     },
-    /// The queue has as many items as it [may](crate::QueueBuilder::bound). Nothing was put.
-    #[error("{path} is full: it has {limit} items, which is as many as it may")]
+    /// The queue has as many items as its [bound](crate::QueueBuilder::bound) allows. Nothing was put.
+    #[error("{path} is full: it has {limit} items, which is its limit")]
     Full {
         /// The queue.
         path: ZnodePath,
-        /// As many as it may have.
+        /// The limit.
         limit: usize,
     },
     /// The item of a request is a dead letter.
@@ -172,29 +173,29 @@ pub enum QueueError {
         /// Why.
         reason: String,
     },
-    /// The answer to a request is not kept any more: the session of the requester has ended, or the time is over.
-    /// Whether the item was worked on is unknown.
-    #[error("the answer to item {id} of {path} is not kept any more")]
+    /// The answer to a request is no longer kept: the session of the requester has ended, or its time is over. It
+    /// is unknown whether the item was worked on.
+    #[error("the answer to item {id} of {path} is no longer kept")]
     NoAnswer {
         /// The queue.
         path: ZnodePath,
         /// The item.
         id: String,
     },
-    /// The item was ended before.
-    #[error("item {id} of {path} was ended before")]
+    /// The item was already ended.
+    #[error("item {id} of {path} was already ended")]
     Ended {
         /// The queue.
         path: ZnodePath,
         /// The item.
         id: String,
     },
-    /// The line of waiting consumers, or the claim of an item, cannot be had.
+    /// The consumer cannot wait in line, or claim an item.
     #[error("cannot take from {path}: {source}")]
     Take {
         /// The queue.
         path: ZnodePath,
-        /// Why not.
+        /// The cause.
         source: AcquireError,
     },
     /// A write was refused. Nothing of it was applied.
@@ -202,11 +203,11 @@ pub enum QueueError {
     Refused {
         /// The queue.
         path: ZnodePath,
-        /// What was refused. An index is that in the transaction that the caller has given.
+        /// The refusal. Its index is that in the caller's transaction.
         source: TransactionError,
     },
-    /// A write may have been applied: the session ended, no server could be reached for as long as it lasts,
-    /// or somebody deleted the outcome marker, before that was known.
+    /// A write may have been applied: the session ended, no server could be reached for a session timeout, or the
+    /// outcome marker was deleted, before the outcome was known.
     #[error(
         "it is unknown whether {path} was changed, as the session ended, no server could be reached, or the \
          write's outcome marker was deleted, before an answer came"
@@ -214,12 +215,14 @@ pub enum QueueError {
     Unknown {
         /// The queue.
         path: ZnodePath,
-        /// The end.
+        /// The error that ended the write.
         source: TransactionError,
     },
     /// A write may have been applied: the task that makes the writes of this handle has ended early, with the
     /// runtime in which the client was connected, or by a panic.
-    #[error("it is unknown whether {path} was changed, as the task ended that wrote to it")]
+    #[error(
+        "it is unknown whether {path} was changed, because the task that wrote to it has ended"
+    )]
     Panicked {
         /// The queue.
         path: ZnodePath,
@@ -229,7 +232,7 @@ pub enum QueueError {
     Client {
         /// The queue.
         path: ZnodePath,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
 }
@@ -249,7 +252,7 @@ impl_failure!(QueueError {
 });
 
 impl QueueError {
-    /// Whether it passes by waiting, and nothing was done.
+    /// Whether waiting resolves the error, and nothing was done.
     pub(super) fn passes(&self) -> bool {
         matches!(self, Self::Take { .. } | Self::Client { .. } | Self::Refused { .. })
             && self.is_retryable()
@@ -264,18 +267,18 @@ impl QueueError {
     }
 }
 
-/// Why a write of a handle was not made, or may not have been.
+/// Why a write of a handle was not applied, or may not have been.
 #[derive(Clone, Debug)]
 pub(super) enum CommitError {
     Write(WriteError),
-    /// It was not made, because what it was to be made on is not so.
+    /// It was not applied, because a condition was not met.
     NotMet(TransactionError),
     /// The task that makes the writes has ended.
     Panicked,
 }
 
 impl CommitError {
-    /// Which of the steps was refused, and how.
+    /// The index of the refused step, and its error code.
     pub(super) fn refused(&self) -> Option<(usize, lockkeeper_client::ErrorCode)> {
         match self {
             Self::Write(WriteError::NotApplied(TransactionError::Failed {
@@ -285,7 +288,7 @@ impl CommitError {
         }
     }
 
-    /// Whether the step that was refused is about a node below this one.
+    /// Whether the refused step is about a node below this one.
     pub(super) fn is_about(&self, directory: &ZnodePath) -> bool {
         match self {
             Self::Write(WriteError::NotApplied(TransactionError::Failed { path, .. })) => {
@@ -296,7 +299,7 @@ impl CommitError {
         }
     }
 
-    /// How its condition was refused.
+    /// The error code of its condition.
     pub(super) fn not_met(&self) -> Option<lockkeeper_client::ErrorCode> {
         match self {
             Self::NotMet(TransactionError::Failed { code, .. }) => Some(*code),
@@ -304,7 +307,7 @@ impl CommitError {
         }
     }
 
-    /// Whether it was not made because a guard is not held any more.
+    /// Whether it was not applied because a guard is not held any more.
     pub(super) fn is_not_held(&self) -> bool {
         matches!(
             self,
@@ -313,7 +316,7 @@ impl CommitError {
         )
     }
 
-    /// Whether servers may answer it if it is made again.
+    /// Whether servers may answer it if it is repeated.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Write(WriteError::Unknown(_)) => true,
@@ -333,7 +336,7 @@ impl CommitError {
         )
     }
 
-    /// The same for the user. The first `own` steps were not given by the caller.
+    /// Converts it for the caller. The first `own` steps are not the caller's.
     pub(super) fn for_user(self, path: &ZnodePath, own: usize) -> QueueError {
         let path = path.clone();
         let source = match self {

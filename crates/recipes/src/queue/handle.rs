@@ -1,4 +1,4 @@
-//! [`Queue`]: putting and taking, and its options.
+//! [`Queue`]: putting and taking items, and its options.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -14,84 +14,86 @@ use crate::queue::core::{Core, Options};
 use crate::queue::delivery::{AtLeastOnce, AtMostOnce, Delivery};
 use crate::queue::error::QueueError;
 use crate::queue::item::{Item, end_cancelled, pass_on};
-use crate::queue::layout::Places;
+use crate::queue::layout::QueueNodes;
 use crate::queue::options::{Backoff, PutOptions};
 use crate::queue::peer_layouts::QueueLayout;
-use crate::queue::take::{Mode, Reads, TakenItem};
+use crate::queue::take::{DecodeCheck, TakeMode, TakenItem};
 use crate::values::place::checked;
 use crate::values::{Codec, Json};
 use crate::waits::within;
 
-/// Items that some programs put and others work on, each by one consumer at a time. Cheap to clone; clones share
-/// their listing and their requests.
+/// A queue of items, each of which is worked on by one consumer at a time. Cheap to clone; clones share their
+/// listing and their requests.
 ///
-/// It is for jobs that are coordinated, by the thousand: not a message bus. The page `docs/queues.md` says what to
-/// take instead, and when.
+/// For thousands of coordinated jobs, not as a message bus. The page `docs/queues.md` names alternatives.
 ///
 /// # Guarantees
 ///
-/// - An item whose [put](Queue::put) was confirmed is in the queue until it is recorded done, once, or is a dead
+/// - An item whose [put](Queue::put) was confirmed stays in the queue until it is recorded done, once, or is a dead
 ///   letter. No lost reply, lost connection or ended session changes that, for a put or an end.
-/// - One consumer has an item at a time, by lease and by token: the claim lives as long as its session, without a
-///   time-out to guess, and only its holder can end the item. Whoever has lost it is told, by a failed
-///   [`Item::done`] at the latest.
-/// - What [`Item::done_with`] writes is written once for each item.
-/// - While a consumer waits in [`Queue::take`] and can reach a server, whatever can be taken is taken, also what
-///   somebody has left who died.
-/// - Items are taken in the order in which they were put: strictly by one consumer program, or
-///   [if asked for](QueueBuilder::strictly_in_order). Several take from the oldest few hundred; one that was killed
-///   counts until its session is over.
-/// - A put wakes one of the consumers that wait, and that one the next.
-/// - Of the items of one [key](PutOptions::key), one is worked on at a time, and no younger one before it has ended, unless
-///   [retries pass](QueueBuilder::retries_pass).
-/// - No item is taken before it is [due](PutOptions::delay) by the servers' clock. A consumer that waits takes it then.
+/// - One consumer has an item at a time, by lease and by token: the claim lives as long as its session, so no
+///   visibility time-out must be guessed, and only its holder can end the item. A holder that has lost it learns
+///   so, by a failed [`Item::done`] at the latest.
+/// - The writes of [`Item::done_with`] are applied once for each item.
+/// - While a consumer waits in [`Queue::take`] and can reach a server, no item that can be taken stays, including
+///   items of consumers that have died.
+/// - Items are taken in the order in which they were put: strictly by a single consumer program, or [if
+///   requested](QueueBuilder::strictly_in_order). Several consumers take from the oldest few hundred; one that was
+///   killed counts until its session has ended.
+/// - A put wakes one of the waiting consumers, and that one the next.
+/// - Of the items with the same [key](PutOptions::key), one is worked on at a time, and no younger one before it
+///   has ended, unless [retries pass](QueueBuilder::retries_pass).
+/// - No item is taken before it is [due](PutOptions::delay) by the servers' clock. A waiting consumer takes it
+///   then.
 ///
 /// # Not guaranteed
 ///
-/// - Effects outside of znodes may happen twice, if a consumer is lost after it had them: have them refuse the
-///   lower [token](lockkeeper_locks::Guard::token), or the same [id](Item::id) twice.
-/// - An item that was taken for a call which nobody polls waits for it, or for the end of its session.
-/// - A retry comes after what was put before it, unless it has a key. An item that was given back keeps its place.
-/// - Items are not safe from those who delete or write their znodes.
-/// - Servers before 3.6 cannot be asked for several listings at once, and refuse every take.
+/// - Effects outside of znodes may happen twice, if a consumer is lost after it had them. Let the target reject the
+///   lower [token](lockkeeper_locks::Guard::token), or the second use of an [id](Item::id).
+/// - An item that was taken for a call that is not polled waits for it, or for the end of its session.
+/// - A retry comes after the items that were put before it, unless it has a key. An item that was given back keeps
+///   its place.
+/// - Items are not safe from programs that delete or write their znodes directly.
+/// - Servers before 3.6 cannot answer several listings in one request, and refuse every take.
 ///
 /// # Session loss
 ///
-/// Items of the session go to other consumers. Whoever waits goes on with the next session. A put or an end on
-/// its way is [`QueueError::Unknown`] if the session ends before it is answered.
+/// Items of the session go to other consumers. A waiting call continues with the next session. A put or an end in
+/// flight is [`QueueError::Unknown`] if the session ends before it is answered.
 ///
 /// # Znodes
 ///
-/// `<path>`, with the number of the layout. Below it, for an item with the id `<id>`, 32 hexadecimal digits:
+/// `<path>`, with the version of the layout. Below it, for an item with the id `<id>`, 32 hexadecimal digits:
 ///
-/// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: who took it last. Each take raises the
-///   version, so it tells takes apart. A segment has about 256 entries; one that is full is written to once. What it
-///   was [put with](PutOptions) is in the name, after the tries, as `.<letter><value>`. The segments of a priority
-///   begin with `p<priority>.`, those of a minute when items are due with `t<minute>.`. If its putter has given it an id,
-///   `<id>` is another one, and `ids/<its id>` says which.
-/// - `bodies/<id>`: what it contains, JSON unless a codec says otherwise. A long value is in `parts/<upload>/<number>`.
-/// - `claims/<segment>-<number>.<version>`, ephemeral: it is being worked on. With `~<time>`: it is to be tried again then.
-/// - `busy/k<key>` and `busy/n<kind>.<place>`, ephemeral: what is being worked on of a key, and of a limited kind.
+/// - `entries/<segment>/<id>.<tries>-<number>`: its place. The data is JSON: the consumer that took it last. Each
+///   take raises the version, which distinguishes takes. A segment has about 256 entries; a full one is closed by a
+///   write. The [options](PutOptions) of the item are in the name, after the tries, as `.<letter><value>`. The
+///   segments of a priority begin with `p<priority>.`, those of a minute in which items are due with `t<minute>.`.
+///   If the putter has set an id, `<id>` is another one, and `ids/<its id>` refers to it.
+/// - `bodies/<id>`: its value, as JSON or in another codec. A long value is in `parts/<upload>/<number>`.
+/// - `claims/<segment>-<number>.<version>`, ephemeral: a consumer works on it. With `~<time>`: it will be retried
+///   then.
+/// - `busy/k<key>` and `busy/n<kind>.<place>`, ephemeral: the key, and a place of the limited kind, are in use.
 /// - `dead/<id>`: it is a dead letter.
-/// - `answers/<id>`: what comes of it, for whoever has [asked](Queue::request).
+/// - `answers/<id>`: the answer for its [requester](Queue::request).
 /// - `slots/<number>`: its place in a queue with an [exact bound](Bound::exactly).
 ///
-/// And `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the consumers that wait, and
-/// `putters/` with those that wait for room. Outcome markers are in `/lockkeeper-outcomes`, or
-/// [where the builder says](QueueBuilder::markers).
+/// Also `workers/<name>.<number>`, ephemeral, for each session of a consumer; `line/` with the waiting consumers,
+/// and `putters/` with the puts that wait for room. Outcome markers are in `/lockkeeper-outcomes`, or in [another
+/// directory](QueueBuilder::markers).
 ///
-/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout).
-/// [`QueueLayout`] says what each of these cannot do.
+/// To share a queue with programs on Curator or kazoo, choose [their layout](QueueBuilder::layout). [`QueueLayout`]
+/// lists the limits of each.
 ///
 /// # Cost
 ///
-/// - A put costs 1 write, a take 1, an end 1, each 1 round trip. What tasks of one handle ask for at the same time
-///   shares 1 write. One put in 256 costs 1 more.
+/// - A put costs 1 write, a take 1, an end 1, each 1 round trip. Concurrent requests of tasks with one handle share
+///   1 write. One put in 256 costs 1 more.
 /// - A listing of some hundred entries costs 1 read, and serves many takes, for 2 seconds at most.
-/// - Keys, kinds and answers are steps of the same writes. An item that comes later is moved once it is due: 1 read and 1
+/// - Keys, kinds and answers are steps of the same writes. A delayed item is moved when it is due: 1 read and 1
 ///   write for up to 100.
-/// - A consumer that finds nothing stands in line, which costs 1 write, and as the first 2 reads. Then it costs
-///   nothing until there is something: 2 events for each item, however many consumers wait.
+/// - A consumer that finds no item waits in line, which costs 1 write, and at the front 2 reads. Then it costs
+///   nothing until an item can be taken: 2 events for each item, for any number of waiting consumers.
 ///
 /// # Examples
 ///
@@ -122,7 +124,7 @@ pub struct Queue<T, D = AtLeastOnce> {
     delivery: PhantomData<fn() -> D>,
 }
 
-/// Its path.
+/// Displays its path.
 impl<T, D> std::fmt::Debug for Queue<T, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Queue({})", self.path())
@@ -136,8 +138,8 @@ impl<T, D> Clone for Queue<T, D> {
     }
 }
 
-/// The options of a [`Queue`].
-#[must_use = "nothing is made before `build`"]
+/// Options of a [`Queue`].
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct QueueBuilder<T, D = AtLeastOnce> {
     client: Client,
     path: String,
@@ -150,70 +152,71 @@ pub struct QueueBuilder<T, D = AtLeastOnce> {
 
 impl<T, D> QueueBuilder<T, D> {
     lockkeeper_client::setters! {
-        /// The znodes of the queue: our own, or those of another library, whose programs share it. Default: our own.
+        /// Sets the layout: Lockkeeper's own, or that of another library, whose programs then share the queue.
+        /// Default: Lockkeeper's.
         pub fn layout(self, layout: QueueLayout) => self.layout = layout;
 
-        /// Where the claims are, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs of the
-        /// queue must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
+        /// Sets the path of the claims, in a layout of Curator: the `lockPath` of its `QueueBuilder`. All programs
+        /// of the queue must have the same one, or all none: then they can only take [`AtMostOnce`]. Default: none.
         pub fn lock_path(self, path: &str) => self.lock_path = Some(path.to_owned());
 
-        /// How often an item is taken at most, at least 1; then it is a dead letter. It counts if a consumer gave
-        /// the item back, was lost with it, or asked for a retry, so leave room for consumers that are killed. The
-        /// limit of whoever takes the item is applied; programs that only put need none. Default: 16; in the
-        /// layouts of other libraries, no limit, as they keep no count.
+        /// Sets how often an item is taken at most, at least 1; after that it becomes a dead letter. A take counts
+        /// if the consumer gave the item back, was lost with it, or asked for a retry, so leave room for consumers
+        /// that are killed. The limit of the taking consumer counts; programs that only put need none. Default: 16;
+        /// in the layouts of other libraries, no limit, because they do not count takes.
         pub fn max_tries(self, tries: u32) => self.options.most_tries = Some(tries.max(1));
 
-        /// For how long an item is held at most: one that is held for longer is lost, and taken by another
-        /// consumer, although the session lives. It is for handlers that hang in a live process. Whoever holds
-        /// it is told before; the item is free when the last [deadline](lockkeeper_locks::Guard::deadline) has
-        /// passed that the holder was told. Default: no limit.
+        /// Sets how long an item is held at most: after that it is lost, and taken by another consumer, although
+        /// the session lives. For handlers that may hang in a live process. The holder learns of it first; the item
+        /// is free when the last reported [deadline](lockkeeper_locks::Guard::deadline) has passed. Default: no
+        /// limit.
         pub fn max_run(self, time: Duration) => self.options.max_run = Some(time);
 
-        /// Whether this consumer always takes the oldest item, also beside others. It costs a listing for each
-        /// item, and consumers get in each other's way: they often try the same one. If all consumers do so, items
-        /// are taken for the first time in the order in which they were put. Default: `false`.
+        /// Sets whether this consumer always takes the oldest item, even if other consumers do the same. This costs
+        /// a listing for each item, and consumers often try the same one. If all consumers set it, items are taken
+        /// for the first time in the order in which they were put. Default: `false`.
         pub fn strictly_in_order(self, wanted: bool) => self.options.strictly = wanted;
 
-        /// For how long a retry waits before it is in the queue again, by the servers' clock: `first` after the first
-        /// take, twice as long after each further one, `longest` at most. Of the consumer that asks for the retry.
-        /// Default: it is there at once.
+        /// Sets the delay of retries, by the servers' clock: `first` after the first take, doubled after each
+        /// further one, up to `longest`. The consumer that asks for the retry decides. Default: no delay.
         pub fn backoff(self, first: Duration, longest: Duration) =>
             self.options.backoff = Some(Backoff { first, longest });
 
-        /// Whether a retry of an item with a [key](PutOptions::key) goes to the end of the queue, so that those behind
-        /// it pass. By default it keeps its place, and the others of its key wait with it, as order is what a key is for.
+        /// Sets whether a retry of an item with a [key](PutOptions::key) goes to the end of the queue, so that
+        /// those behind it pass. By default it keeps its place, and other items with its key wait, because a key
+        /// preserves order.
         pub fn retries_pass(self, wanted: bool) => self.options.retries_pass = wanted;
 
-        /// How many items of this [kind](PutOptions::kind) are worked on at once, by all consumers of the queue: they
-        /// must agree on it, as each sees to its own limit. 0 leaves them to others. It makes each listing longer by
-        /// as many names. Default: no limit.
+        /// Sets how many items of this [kind](PutOptions::kind) are worked on at the same time by all consumers of
+        /// the queue. They must use the same limit, because each applies its own. With 0, this consumer takes none.
+        /// Each listing becomes longer by as many names. Default: no limit.
         pub fn at_most(self, kind: &str, limit: u32) =>
             _ = self.options.limits.insert(kind.to_owned(), limit);
 
-        /// How many items the queue may have, for puts of this handle. Default: no limit.
+        /// Sets the maximum number of items in the queue, for puts of this handle. Default: no limit.
         pub fn bound(self, bound: Bound) => self.options.bound = Some(bound);
 
-        /// How long a part of a long value is, in bytes, so that tests have long values that cost little.
+        /// Sets the size of a part of a long value, in bytes, so that tests can have long values cheaply.
         #[doc(hidden)]
         pub fn part_bytes(self, bytes: usize) => self.options.part = Some(bytes.max(1));
 
-        /// What others read beside an item that this program works on. Default: nothing but host, process and
+        /// Sets a label that others see with an item that this program works on. Default: only host, process and
         /// program.
         pub fn label(self, label: impl Into<String>) => self.options.label = Some(label.into());
 
-        /// The access control list of the znodes that are created. Default: that of the client; see
+        /// Sets the access control list of the created nodes. Default: that of the client; see
         /// [`DefaultAcl`](lockkeeper_client::DefaultAcl).
         pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
             self.client = self.client.with_default_acl(acl);
 
-        /// The directory of the outcome markers: a node below which this client may create others, and that
-        /// nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It is created when it is
-        /// missing, as a container.
+        /// Sets the directory of the outcome markers: a node below which this client may create others, and that no
+        /// program lists or watches for other purposes. Default: `/lockkeeper-outcomes`. It is created if missing,
+        /// as a container.
         pub fn markers(self, directory: &str) => self.markers = Some(directory.to_owned());
     }
 
-    /// What becomes of an item that is taken: [`AtLeastOnce`], the default, or [`AtMostOnce`]. It is up to each
-    /// consumer; programs that only put need not care.
+    /// Sets what happens to an item when it is taken: [`AtLeastOnce`], the default, or [`AtMostOnce`]. Each
+    /// consumer decides; programs that only put need not set it.
     pub fn delivery<E>(self, delivery: E) -> QueueBuilder<T, E> {
         let _ = delivery;
         let Self { client, path, layout, lock_path, markers, options, .. } = self;
@@ -222,10 +225,10 @@ impl<T, D> QueueBuilder<T, D> {
 }
 
 impl<T, D: Delivery> QueueBuilder<T, D> {
-    /// Makes the handle, for values that are written as JSON. No I/O.
+    /// Creates the handle, for values that are encoded as JSON. No I/O.
     ///
     /// # Errors
-    /// If a queue cannot be at the path; [`QueueError::NotInLayout`] if the layout cannot do what was asked for.
+    /// If the path is not valid for a queue; [`QueueError::NotInLayout`] if the layout does not support an option.
     pub fn build(self) -> Result<Queue<T, D>, QueueError>
     where
         Json: Codec<T>,
@@ -233,7 +236,7 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
         self.build_with(Json)
     }
 
-    /// Makes the handle, for values that are written in this way. No I/O.
+    /// Creates the handle, for values that are encoded with this codec. No I/O.
     ///
     /// # Errors
     /// As [`QueueBuilder::build`].
@@ -245,15 +248,15 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
         Ok(Queue { core, codec: Arc::new(codec), delivery: PhantomData })
     }
 
-    /// Where everything is, if the layout has it.
-    fn places(&self, path: ZnodePath) -> Result<Places, QueueError> {
+    /// The nodes of the queue, if the layout supports the options.
+    fn places(&self, path: ZnodePath) -> Result<QueueNodes, QueueError> {
         let layout = self.layout;
         let without = |what, instead| {
             Err(QueueError::NotInLayout { path: path.clone(), layout, what, instead })
         };
         let lock_path = match &self.lock_path {
             Some(_) if !layout.takes_lock_path() => {
-                return without("claims at a path of the caller's", ": leave `lock_path` out");
+                return without("a path for its claims", ": leave `lock_path` out");
             }
             Some(lock_path) => Some(checked(&self.client, lock_path)?),
             None => None,
@@ -263,10 +266,10 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
             return without("claims among its items", ": choose another `lock_path`");
         }
         if layout.is_own() {
-            return Ok(Places::new(path));
+            return Ok(QueueNodes::new(path));
         }
         if self.options.most_tries.is_some() {
-            return without("counts of tries", ": leave `max_tries` out");
+            return without("limits of tries", ": leave `max_tries` out");
         }
         let claims = layout.claims(&path, lock_path);
         if D::CLAIMS && claims.is_none() {
@@ -280,15 +283,15 @@ impl<T, D: Delivery> QueueBuilder<T, D> {
                 },
             );
         }
-        Ok(Places::of_peers(layout, path, claims))
+        Ok(QueueNodes::of_peers(layout, path, claims))
     }
 }
 
 impl<T> Queue<T> {
-    /// The queue at a path such as `/jobs`, of values that are written as JSON. No I/O.
+    /// A queue at a path such as `/jobs`, for values that are encoded as JSON. No I/O.
     ///
     /// # Errors
-    /// If a queue cannot be at the path.
+    /// If the path is not valid for a queue.
     pub fn new(client: &Client, path: &str) -> Result<Self, QueueError>
     where
         Json: Codec<T>,
@@ -305,18 +308,18 @@ impl<T> Queue<T> {
     }
 
     /// Takes the next item, and waits until there is one. Costs one round trip (1 write) if the last listing has
-    /// one, and [more](Queue#cost) at first and while there is none.
+    /// one, and [more](Queue#cost) on first use and while the queue is empty.
     ///
     /// # Errors
-    /// If the queue was deleted, is something else, or a request is refused; if no server can be reached for a
-    /// whole session timeout; [`QueueError::Undecodable`] if an item cannot be read: it goes to the end of the queue,
-    /// and this handle passes over it from now on.
+    /// If the queue was deleted, the path has other data, or a request is refused; if no server can be reached for
+    /// a session timeout; [`QueueError::Undecodable`] if an item cannot be decoded: it goes to the end of the
+    /// queue, and this handle skips it from now on.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// Safe: an item that was taken by then is given back.
+    /// Safe: an item that was already taken is given back.
     pub async fn take(&self) -> Result<Item<T>, QueueError> {
         loop {
             if let Some(item) = self.some_items(1, true).await?.pop() {
@@ -325,8 +328,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// [`Queue::take`], but not for longer than `timeout`, which covers everything, outages too; `None` if there was
-    /// nothing. With less than 10 ms it tries once. Costs what [`Queue::take`] does.
+    /// [`Queue::take`], with a time limit that includes outages; `None` if no item could be taken in time. With
+    /// less than 10 ms it tries once. Costs the same.
     ///
     /// # Errors
     /// As [`Queue::take`].
@@ -362,7 +365,7 @@ impl<T> Queue<T> {
         waits: bool,
     ) -> Result<Vec<Item<T>>, QueueError> {
         loop {
-            let taken = self.core.take(Mode::Claim, most, waits).await?;
+            let taken = self.core.take(TakeMode::Claim, most, waits).await?;
             let (was_any, mut failed) = (!taken.is_empty(), None);
             let mut items = Vec::with_capacity(taken.len());
             for TakenItem { entry, version, body, held } in taken {
@@ -384,7 +387,7 @@ impl<T> Queue<T> {
             }
             match failed {
                 Some(error) if items.is_empty() => return Err(error),
-                // All were cancelled.
+                // All of them were cancelled.
                 None if was_any && items.is_empty() => {}
                 _ => return Ok(items),
             }
@@ -394,38 +397,38 @@ impl<T> Queue<T> {
 
 impl<T: 'static> Queue<T, AtMostOnce> {
     /// Takes the next value out of the queue, and waits until there is one. Costs 2 round trips (1 read, 1 write)
-    /// if the last listing has one, and [more](Queue#cost) at first and while there is none.
+    /// if the last listing has one, and [more](Queue#cost) on first use and while the queue is empty.
     ///
     /// # Errors
     /// As [`Queue::take`]; [`QueueError::Unknown`] if the session ended before it was known whether the value was
-    /// taken out: it is lost then, or still there. [`QueueError::Undecodable`] if a value cannot be read: it stays, and
-    /// the next call passes over it.
+    /// removed: it is lost then, or still in the queue. [`QueueError::Undecodable`] if a value cannot be decoded:
+    /// it stays, and the next call skips it.
     ///
     /// # Session loss
-    /// Goes on with the next session, unless the outcome is unknown.
+    /// Continues with the next session, unless the outcome is unknown.
     ///
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn take(&self) -> Result<T, QueueError> {
         loop {
-            let taken = self.core.take(Mode::Remove(self.reads()), 1, true).await?;
+            let taken = self.core.take(TakeMode::Remove(self.reads()), 1, true).await?;
             if let Some(TakenItem { entry, body, .. }) = taken.into_iter().next() {
                 return self.decode(&entry.id, body);
             }
         }
     }
 
-    /// The same, but not for longer than `timeout`, which covers everything, outages too; `None` if there was
-    /// nothing. With less than 10 ms it tries once. Costs what the take without a limit does.
+    /// Like `take`, with a time limit that includes outages; `None` if no value could be taken in time. With less
+    /// than 10 ms it tries once. Costs the same.
     ///
     /// # Errors
-    /// As the take without a limit.
+    /// As `take`.
     ///
     /// # Session loss
-    /// As the take without a limit.
+    /// As `take`.
     ///
     /// # Cancel safety
-    /// When dropped, a value may be lost; and when the time is over while one is being taken.
+    /// When dropped, a value may be lost; also when the time is over during a take.
     pub async fn take_timeout(&self, timeout: Duration) -> Result<Option<T>, QueueError> {
         let client = &self.core.client;
         within(client, timeout, self.try_take(), || self.take(), QueueError::passes).await
@@ -434,44 +437,44 @@ impl<T: 'static> Queue<T, AtMostOnce> {
     /// Takes the next value out of the queue if there is one. Costs up to 3 round trips.
     ///
     /// # Errors
-    /// As the take that waits.
+    /// As `take`.
     ///
     /// # Session loss
-    /// As the take that waits.
+    /// As `take`.
     ///
     /// # Cancel safety
     /// When dropped, a value may be lost.
     pub async fn try_take(&self) -> Result<Option<T>, QueueError> {
-        let taken = self.core.take(Mode::Remove(self.reads()), 1, false).await?;
+        let taken = self.core.take(TakeMode::Remove(self.reads()), 1, false).await?;
         match taken.into_iter().next() {
             Some(TakenItem { entry, body, .. }) => self.decode(&entry.id, body).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Whether an item can be read, before it is taken out.
-    fn reads(&self) -> Arc<Reads> {
+    /// Whether an item can be decoded, checked before it is removed.
+    fn reads(&self) -> Arc<DecodeCheck> {
         let queue = self.clone();
         Arc::new(move |id, body| queue.decode(id, Some(body.clone())).map(drop))
     }
 }
 
 impl<T, D> Queue<T, D> {
-    /// The path.
+    /// The queue's path.
     pub fn path(&self) -> &ZnodePath {
         self.core.path()
     }
 
-    /// Puts an item at the end of the queue, and gives its id. Costs one round trip (1 write), and
-    /// [a few more](Queue#cost) before the first.
+    /// Puts an item at the end of the queue, and returns its id. Costs one round trip (1 write), and [a few
+    /// more](Queue#cost) before the first.
     ///
     /// # Errors
-    /// If it cannot be written, is too large, or the request is refused; nothing was put then.
-    /// [`QueueError::Unknown`] if the session ended, no server could be reached for a whole session timeout, or
-    /// somebody deleted the outcome marker, after it was sent and before an answer came.
+    /// If the value cannot be encoded, is too large, or the request is refused; then nothing was put.
+    /// [`QueueError::Unknown`] if the session ended, no server could be reached for a session timeout, or the
+    /// outcome marker was deleted, after the write was sent and before the answer came.
     ///
     /// # Session loss
-    /// What was not sent yet goes on in the next session.
+    /// A write that was not sent yet continues in the next session.
     ///
     /// # Cancel safety
     /// When dropped, it is put once or not at all.
@@ -480,9 +483,9 @@ impl<T, D> Queue<T, D> {
         Ok(ids.into_iter().next().unwrap_or_default())
     }
 
-    /// Puts items at the end of the queue, in their order and in one transaction: all of them, or none. Gives their
-    /// ids. Costs one round trip (1 write). Servers take and answer about 1 MiB at once: each item is about 300 bytes
-    /// longer than its value, and some 3,000 are as many as they answer.
+    /// Puts items at the end of the queue, in their order and in one transaction: all of them, or none. Returns
+    /// their ids. Costs one round trip (1 write). Servers accept and return about 1 MiB at once: each item is about
+    /// 300 bytes longer than its value, and the limit of the answer is about 3,000 items.
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -500,12 +503,12 @@ impl<T, D> Queue<T, D> {
         }
     }
 
-    /// [`Queue::put`] with [options](PutOptions): later, by key, by priority. Costs what that does; with a delay, a write
-    /// more in a minute; 2 round trips more for the first item of a priority, and of the minute when it is due.
+    /// [`Queue::put`] with [options](PutOptions): a delay, a key, a priority. Costs the same; with a delay, a write
+    /// more in a minute; 2 round trips more for the first item of a priority, and of the minute in which it is due.
     ///
     /// # Errors
-    /// As [`Queue::put`]; [`QueueError::Options`] if there is no such key, kind, id or time, [`QueueError::Exists`] if an
-    /// item of this id is there, [`QueueError::NotInLayout`] if the layout has no place for an option.
+    /// As [`Queue::put`]; [`QueueError::Options`] if an option is invalid, [`QueueError::Exists`] if the queue has
+    /// an item with this id, [`QueueError::NotInLayout`] if the layout does not support an option.
     ///
     /// # Session loss
     /// As [`Queue::put`].
@@ -526,19 +529,19 @@ impl<T, D> Queue<T, D> {
         })
     }
 
-    /// Reads what an item contains. One that cannot be read is passed over from now on.
+    /// Decodes the value of an item. An item that cannot be decoded is skipped from now on.
     pub(super) fn decode(&self, id: &str, body: Option<Bytes>) -> Result<T, QueueError> {
         let decoded = match body.map(|body| self.core.layout().values(&body)) {
             Some(Ok(values)) => match values.first() {
                 Some(value) => self.codec.decode(value).map_err(|error| error.to_string()),
-                None => Err("there is no value in it".to_owned()),
+                None => Err("it has no value".to_owned()),
             },
             Some(Err(reason)) => Err(reason),
             None => Err("its body is missing".to_owned()),
         };
         decoded.map_err(|reason| {
             lock(&self.core.picks).skip(id);
-            tracing::warn!(queue = %self.path(), id, reason, "an item cannot be read");
+            tracing::warn!(queue = %self.path(), id, reason, "an item cannot be decoded");
             QueueError::Undecodable { path: self.path().clone(), id: id.to_owned(), reason }
         })
     }

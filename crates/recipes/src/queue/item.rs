@@ -1,4 +1,4 @@
-//! [`Item`]: something that this consumer works on.
+//! [`Item`]: an item that this consumer works on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use lockkeeper_client::retry::outlast;
 use lockkeeper_client::{CreateMode, ErrorCode, Transaction};
 use lockkeeper_locks::for_recipes::{end_overdue, found_missing};
-use lockkeeper_locks::{Guard, LossReason, State};
+use lockkeeper_locks::{Guard, HolderState, LossReason};
 use serde::Serialize;
 use tokio::task::AbortHandle;
 
@@ -18,40 +18,40 @@ use crate::queue::claim::{Claim, ClaimCommitted};
 use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
-use crate::queue::layout::{Entry, Header, NewEntry, Obituary};
+use crate::queue::layout::{DeadLetterData, Entry, Header, NewEntry};
 use crate::queue::marks::Marks;
-use crate::queue::take::Held;
+use crate::queue::take::HeldClaim;
 use crate::wall_clock::millis;
 
-/// How many of the steps that end an item tell whether it is this consumer's.
+/// How many of the steps that end an item check that it is this consumer's.
 const CHECKS: usize = 2;
 
 /// The same, in another library's queue.
 const PEER_CHECKS: usize = 3;
 
-/// An item of a [`Queue`](crate::Queue) that this consumer works on. What its holder may believe and do is described at
-/// [`Guard`]: no other consumer has the item before [`Guard::deadline`], and [`Guard::lost`] tells when that may be.
+/// An item of a [`Queue`](crate::Queue) that this consumer works on. The rules of [`Guard`] apply: no other
+/// consumer has the item before [`Guard::deadline`], and [`Guard::lost`] returns when one may.
 ///
-/// Dropping it gives it back, for another consumer to take, in its old place in the queue.
+/// Dropping it gives it back: another consumer can take it, in its old place in the queue.
 #[must_use = "the item is given back when it is dropped"]
 pub struct Item<T> {
     value: T,
     claimed: Arc<Claimed>,
-    /// The end of the time that it may be held.
+    /// Ends the item when it has been held for too long.
     timer: Option<AbortHandle>,
 }
 
-/// An item that is claimed.
+/// A claimed item.
 struct Claimed {
-    // Ended before the claim.
+    // Dropped before the claim.
     guard: Guard,
     claim: Claim,
     core: Arc<Core>,
     entry: Entry,
     version: i32,
-    /// What is in its node, in another library's queue.
+    /// The data of its node, in another library's queue.
     data: Bytes,
-    /// Whether its holder has asked for its end.
+    /// Whether its holder has begun to end it.
     is_ending: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ impl<T> Item<T> {
         core: &Arc<Core>,
         entry: Entry,
         version: i32,
-        held: Held,
+        held: HeldClaim,
         (value, data): (T, Bytes),
     ) -> Self {
         let claimed = Arc::new(Claimed::new(core, entry, version, held, data));
@@ -68,29 +68,30 @@ impl<T> Item<T> {
         Self { value, claimed, timer }
     }
 
-    /// What it contains.
+    /// The item's value.
     pub fn value(&self) -> &T {
         &self.value
     }
 
-    /// Its id, which [`Queue::put`](crate::Queue::put) gave, or [its putter](crate::PutOptions::id). It is the same
-    /// whenever the item is taken again, so an effect elsewhere that is keyed by it is had once.
+    /// The item's id, as returned by [`Queue::put`](crate::Queue::put), or set by [its
+    /// putter](crate::PutOptions::id). It stays the same when the item is taken again. Use it as a key to make
+    /// effects elsewhere happen once.
     pub fn id(&self) -> &str {
         self.claimed.entry.known_as()
     }
 
-    /// How often it was taken, this time included: above 1, somebody may have begun to work on it before.
+    /// How often it was taken, including this time: above 1, another consumer may have begun to work on it.
     pub fn attempt(&self) -> u32 {
         self.claimed.entry.taken(self.claimed.version).saturating_add(1)
     }
 
-    /// Records that it is done: it is gone then. Costs one round trip (1 write).
+    /// Records that the item is done, and removes it. Costs one round trip (1 write).
     ///
     /// # Errors
-    /// [`QueueError::Lost`] if it is not this consumer's any more, [`QueueError::Ended`] if it was ended before,
-    /// [`QueueError::Cancelled`] if somebody has [cancelled](crate::Queue::cancel) it;
-    /// [`QueueError::Unknown`] if the session ended before the outcome was known: another consumer gets it if it
-    /// was not done. If a request is refused, the item is still held.
+    /// [`QueueError::Lost`] if it is not this consumer's any more, [`QueueError::Ended`] if it was already ended,
+    /// [`QueueError::Cancelled`] if it was [cancelled](crate::Queue::cancel); [`QueueError::Unknown`] if the
+    /// session ended before the outcome was known: another consumer gets it if it was not done. If a request is
+    /// refused, the item is still held.
     ///
     /// # Session loss
     /// Fails with [`QueueError::Lost`].
@@ -102,11 +103,11 @@ impl<T> Item<T> {
         self.done_with(nothing_else).await
     }
 
-    /// Records that it is done together with writes of the caller, in one transaction: all of it, or nothing. So
-    /// what an item does to znodes is done once. Costs one round trip (1 write).
+    /// Records that the item is done together with writes of the caller, in one atomic transaction. So the item's
+    /// effects on znodes happen once. Costs one round trip (1 write).
     ///
     /// # Errors
-    /// As [`Item::done`]; [`QueueError::Refused`], with the index in the given transaction, if a step of that is
+    /// As [`Item::done`]; [`QueueError::Refused`], with the index in the given transaction, if one of its steps is
     /// refused. The item is still held then, and may be ended in another way.
     ///
     /// # Session loss
@@ -118,13 +119,13 @@ impl<T> Item<T> {
         self.claimed.done(serde_json::Value::Null, &writes).await
     }
 
-    /// [`Item::done`] with an answer for whoever has [requested](crate::Queue::request) the item and still waits. Any other
-    /// item is just done. Servers take an answer of about 1 MiB. Costs one round trip (1 write), and another one if the
-    /// requester has left.
+    /// [`Item::done`] with an answer for the program that has [requested](crate::Queue::request) the item and still
+    /// waits. Without a requester, the item is just done. Servers accept an answer of about 1 MiB. Costs one round
+    /// trip (1 write), and another one if the requester has left.
     ///
     /// # Errors
-    /// As [`Item::done`]; [`QueueError::Unencodable`] if the answer cannot be written as JSON, [`QueueError::TooLarge`] if
-    /// it is too long. The item is still held then.
+    /// As [`Item::done`]; [`QueueError::Unencodable`] if the answer cannot be written as JSON,
+    /// [`QueueError::TooLarge`] if it is too long. The item is still held then.
     ///
     /// # Session loss
     /// Fails with [`QueueError::Lost`].
@@ -140,8 +141,9 @@ impl<T> Item<T> {
         self.claimed.done(answer, &core.client.transaction()).await
     }
 
-    /// Tells whoever has [requested](crate::Queue::request) the item how it stands, in place of the last note. Says whether
-    /// anybody waits for that. Costs one round trip (1 write), and nothing if nobody has asked.
+    /// Reports progress to the program that has [requested](crate::Queue::request) the item, replacing the last
+    /// note. Returns whether the requester waits. Costs one round trip (1 write), and nothing if the item was not
+    /// requested.
     ///
     /// # Errors
     /// If a request is refused, or the item is not this consumer's any more.
@@ -150,7 +152,7 @@ impl<T> Item<T> {
     /// Fails with [`QueueError::Lost`].
     ///
     /// # Cancel safety
-    /// When dropped, it may be told.
+    /// When dropped, the note may be written.
     pub async fn note(&self, note: impl Into<String>) -> Result<bool, QueueError> {
         let claimed = &self.claimed;
         let (core, entry) = (&claimed.core, &claimed.entry);
@@ -170,10 +172,10 @@ impl<T> Item<T> {
         }
     }
 
-    /// Puts it at the end of the queue, to be tried again, with a reason for people to read. If the queue has a
-    /// [back-off](crate::QueueBuilder::backoff), it comes there after that time. An item with a
-    /// [key](crate::PutOptions::key) keeps its place, so that those behind it wait, unless
-    /// [they may pass](crate::QueueBuilder::retries_pass). Once it was taken as often as
+    /// Puts the item at the end of the queue to be tried again, with a reason for display. If the queue has a
+    /// [back-off](crate::QueueBuilder::backoff), it is put there after that time. An item with a
+    /// [key](crate::PutOptions::key) keeps its place, so that those behind it wait, unless [they may
+    /// pass](crate::QueueBuilder::retries_pass). Once it was taken as often as
     /// [allowed](crate::QueueBuilder::max_tries), it becomes a dead letter. Costs one round trip (1 write).
     ///
     /// # Errors
@@ -189,8 +191,8 @@ impl<T> Item<T> {
         self.retry_in(backoff.map(|backoff| backoff.after(self.attempt())), reason.into()).await
     }
 
-    /// [`Item::retry`], but not before this time has passed by the servers' clock, whatever the queue's back-off is. Costs
-    /// what that does.
+    /// [`Item::retry`], but not before this time has passed by the servers' clock, instead of the queue's back-off.
+    /// Costs the same.
     ///
     /// # Errors
     /// As [`Item::done`]; [`QueueError::NotInLayout`] in the layouts of other libraries.
@@ -205,7 +207,7 @@ impl<T> Item<T> {
         delay: Duration,
         reason: impl Into<String>,
     ) -> Result<(), QueueError> {
-        self.claimed.core.only_own("retries after a time")?;
+        self.claimed.core.require_own_layout("retries after a time")?;
         self.retry_in(Some(delay), reason.into()).await
     }
 
@@ -218,7 +220,7 @@ impl<T> Item<T> {
             return claimed.ended(written.await, PEER_CHECKS);
         }
         if self.attempt() >= core.most_tries() {
-            return self.bury(Obituary::worn_out(self.attempt(), &reason)).await;
+            return self.bury(DeadLetterData::too_many_tries(self.attempt(), &reason)).await;
         }
 
         let due = match delay {
@@ -226,7 +228,7 @@ impl<T> Item<T> {
             None => None,
         };
         let header = Header { holder: Some(core.owner.clone()), reason: Some(reason) }.to_data();
-        // The version of the claims counts the retries.
+        // The version of the claims' node counts the retries.
         let counted = core.client.transaction().set_data(&core.places.claims, "", None);
         if entry.key().is_some() && !core.options.retries_pass {
             return claimed.pause(due.unwrap_or_default(), header, counted).await;
@@ -235,7 +237,7 @@ impl<T> Item<T> {
         claimed.move_to_end(self.attempt(), &marks, header, counted).await
     }
 
-    /// Makes a dead letter of it, with a reason for people to read: nobody takes it any more, until
+    /// Makes the item a dead letter, with a reason for display: it is not taken any more, until
     /// [`Queue::put_back`](crate::Queue::put_back). Costs one round trip (1 write).
     ///
     /// # Errors
@@ -248,9 +250,9 @@ impl<T> Item<T> {
     /// When dropped, it may be a dead letter, or given back.
     pub async fn bury(&self, reason: impl Into<String>) -> Result<(), QueueError> {
         let claimed = &self.claimed;
-        claimed.core.only_own("dead letters")?;
+        claimed.core.require_own_layout("dead letters")?;
         claimed.ensure_held()?;
-        let obituary = Obituary {
+        let obituary = DeadLetterData {
             reason: reason.into(),
             attempts: self.attempt(),
             holder: Some(claimed.core.owner.clone()),
@@ -262,19 +264,19 @@ impl<T> Item<T> {
         claimed.end_and_tell(steps, told, &nothing_else).await
     }
 
-    /// Returns when somebody has [cancelled](crate::Queue::cancel) the item, and never if it has ended in another way.
-    /// For the handler that would be told so by a failed [`Item::done`] only. Costs a round trip (1 read), and an event
-    /// when it is cancelled or done.
+    /// Returns when the item was [cancelled](crate::Queue::cancel); never returns if it has ended in another way.
+    /// For handlers that must stop before [`Item::done`] fails. Costs a round trip (1 read), and an event when the
+    /// item is cancelled or done.
     ///
     /// # Session loss
-    /// Waits for ever: the item is lost.
+    /// Never returns: the item is lost.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn cancelled(&self) {
         let Claimed { core, entry, guard, .. } = self.claimed.as_ref();
         let body = core.places.body(&entry.id);
-        // As long as the session lives that answers, nobody else can have ended it.
+        // While the session that answers lives, no other consumer can have ended it.
         let is_held = || !self.is_ending() && core.client.session_id() == guard.session();
         while core.layout().is_own() {
             match core.client.exists_watched(&body).await {
@@ -287,7 +289,7 @@ impl<T> Item<T> {
         std::future::pending().await
     }
 
-    /// Whether it was ended: done, buried, put at the end, or lost.
+    /// Whether the item was ended: done, buried, retried, or lost.
     pub fn is_ended(&self) -> bool {
         self.claimed.claim.is_over()
     }
@@ -299,14 +301,14 @@ impl<T> Item<T> {
 }
 
 impl Claimed {
-    fn new(core: &Arc<Core>, entry: Entry, version: i32, held: Held, data: Bytes) -> Self {
-        let (Held { guard, claim }, core) = (held, Arc::clone(core));
+    fn new(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim, data: Bytes) -> Self {
+        let (HeldClaim { guard, claim }, core) = (held, Arc::clone(core));
         let is_ending = AtomicBool::new(false);
         Self { guard, claim, core, entry, version, data, is_ending }
     }
 
-    /// Makes another entry of it at the end of the queue, or of what comes there later, which was taken so often before,
-    /// together with more steps.
+    /// Creates another entry of the item at the end of the queue, or among the delayed ones, with this number of
+    /// earlier takes, together with more steps.
     async fn move_to_end(
         &self,
         tries: u32,
@@ -330,7 +332,7 @@ impl Claimed {
                 Err(error) => error,
             };
             match error.refused() {
-                // A server without room takes what is no longer than what it is rid of.
+                // A server without space accepts a transaction that deletes at least as much as it adds.
                 Some((_, ErrorCode::QuotaExceeded)) if !header.is_empty() => header = nothing(),
                 Some((index, _)) if index >= CHECKS => {
                     core.not_at_end(segment, error).await?;
@@ -343,8 +345,8 @@ impl Claimed {
         }
     }
 
-    /// Gives it back in its place, where nobody takes it before this time, in milliseconds since 1970 by the servers'
-    /// clock; together with more steps.
+    /// Gives the item back in its place, paused until this time, in milliseconds since 1970 by the servers' clock;
+    /// together with more steps.
     async fn pause(
         &self,
         until_unix_ms: u64,
@@ -372,7 +374,7 @@ impl Claimed {
         let (core, entry) = (&self.core, self.entry.node(&self.core.places));
         if !core.layout().is_own() {
             self.is_ending.store(true, Ordering::Release);
-            // One that was held for too long is given back in the same session, to others who claim it by this name.
+            // After `max_run`, the item is given back in the same session, and others may claim it by this name.
             let steps = match core.options.max_run {
                 Some(_) => self.guard.transaction(),
                 None => core.client.transaction().check(self.claim.node(), None),
@@ -382,19 +384,19 @@ impl Claimed {
         self.free_steps(core.client.transaction().delete(&entry, Some(self.held_version())))
     }
 
-    /// The same, with a step that only the holder's entry passes.
+    /// The same, with a step that succeeds only for the holder's entry.
     fn free_steps(&self, entry: Transaction) -> Transaction {
         self.is_ending.store(true, Ordering::Release);
         let steps = self.core.client.transaction().delete(self.claim.node(), None).and(&entry);
         self.claim.beside().iter().fold(steps, |steps, node| steps.delete(node, None))
     }
 
-    /// Makes a write that ends it.
+    /// Makes a write that ends the item.
     async fn write(&self, steps: Transaction) -> Result<ClaimCommitted, CommitError> {
         let core = &self.core;
         match core.layout().is_own() {
             true => core.commit(core.ending(&self.entry, steps)).await,
-            // The claim's name tells nothing: in another session it may be that of somebody else's.
+            // The name of the claim is not enough: in another session it may be that of another consumer.
             false => core.write_in_session(steps, self.guard.session()).await,
         }
     }
@@ -414,7 +416,7 @@ impl Claimed {
         self.end_and_tell(steps, ItemAnswer::Done(answer), writes).await
     }
 
-    /// Makes a write that ends it, after whose first steps one needs the item's body, and tells whoever waits for it.
+    /// Makes a write that ends the item and answers its requester. One of its first steps requires the item's body.
     async fn end_and_tell(
         &self,
         steps: Transaction,
@@ -425,7 +427,7 @@ impl Claimed {
         self.ended_unless_cancelled(written, own).await
     }
 
-    /// Ends it without its body, which somebody has deleted.
+    /// Ends the item without its body, which was deleted.
     async fn end_cancelled(&self) -> Result<(), QueueError> {
         let steps = self.end_steps();
         let own = steps.len();
@@ -436,17 +438,17 @@ impl Claimed {
         if self.claim.is_over() {
             let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
             return Err(match self.guard.state() {
-                State::Lost(reason) => QueueError::Lost { path, id, reason },
+                HolderState::Lost(reason) => QueueError::Lost { path, id, reason },
                 _ => QueueError::Ended { path, id },
             });
         }
         match self.guard.state() {
-            State::Lost(reason) => Err(self.lost(reason)),
+            HolderState::Lost(reason) => Err(self.lost(reason)),
             _ => Ok(()),
         }
     }
 
-    /// How many of the first steps fail if it is not this consumer's any more.
+    /// How many of the first steps fail if the item is not this consumer's any more.
     fn checks(&self) -> usize {
         if self.core.layout().is_own() { CHECKS } else { PEER_CHECKS }
     }
@@ -459,7 +461,7 @@ impl Claimed {
         }
     }
 
-    /// What came of an end that begins with so many steps, of which one needs the item's body.
+    /// The result of an end that begins with this number of steps, one of which requires the item's body.
     async fn ended_unless_cancelled(
         &self,
         written: Result<ClaimCommitted, CommitError>,
@@ -477,7 +479,7 @@ impl Claimed {
         self.ended(written, own)
     }
 
-    /// What came of an end that begins with so many steps, before those of the caller.
+    /// The result of an end that begins with this number of steps, before those of the caller.
     fn ended(
         &self,
         written: Result<ClaimCommitted, CommitError>,
@@ -492,7 +494,7 @@ impl Claimed {
         };
 
         match error.refused() {
-            // It was given back, or taken away: somebody else may have it.
+            // It was given back, or taken away: another consumer may have it.
             Some((index, ErrorCode::NoNode | ErrorCode::BadVersion)) if index < self.checks() => {
                 if !self.claim.over() {
                     let (path, id) = (self.core.path().clone(), self.entry.known_as().to_owned());
@@ -501,7 +503,7 @@ impl Claimed {
                 Err(self.lost(found_missing(&self.guard)))
             }
             _ if error.is_not_held() => Err(match self.guard.state() {
-                State::Lost(reason) => self.lost(reason),
+                HolderState::Lost(reason) => self.lost(reason),
                 _ => error.for_user(self.core.path(), own),
             }),
             _ if error.is_session_expired() => {
@@ -516,10 +518,10 @@ impl Claimed {
     }
 }
 
-/// Leaves an item to others that this consumer cannot read: at the end of the queue, as they would find it first again
-/// and again, and without counting this try. One with a key keeps its place, and in another library's queue it does:
-/// it is given back.
-pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+/// Leaves an item that this consumer cannot decode to others: moves it to the end of the queue, so that it is not
+/// found first again, and does not count this try. An item with a key keeps its place, and so does one in another
+/// library's queue: it is given back.
+pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim) {
     if !core.layout().is_own() || entry.key().is_some() {
         return;
     }
@@ -534,15 +536,15 @@ pub(super) fn pass_on(core: &Arc<Core>, entry: Entry, version: i32, held: Held) 
 }
 
 /// Ends an item that was cancelled before it was taken.
-pub(super) fn end_cancelled(core: &Arc<Core>, entry: Entry, version: i32, held: Held) {
+pub(super) fn end_cancelled(core: &Arc<Core>, entry: Entry, version: i32, held: HeldClaim) {
     let claimed = Claimed::new(core, entry, version, held, nothing());
     core.client.tokio_runtime().spawn(async move {
-        // If it fails, it is given back, and whoever takes it next ends it.
+        // If it fails, the item is given back, and the next consumer ends it.
         let _ = claimed.end_cancelled().await;
     });
 }
 
-/// Gives an item back that is held for longer than this.
+/// Gives the item back after this time.
 fn end_after(claimed: &Arc<Claimed>, time: Duration) -> AbortHandle {
     let held = Arc::downgrade(claimed);
     let client = claimed.core.client.clone();
@@ -552,7 +554,7 @@ fn end_after(claimed: &Arc<Claimed>, time: Duration) -> AbortHandle {
         if claimed.claim.is_over() {
             return;
         }
-        // The holder learns it before another one can have the item.
+        // The holder learns of it before another consumer can have the item.
         if let Some(until) = end_overdue(&claimed.guard) {
             let left = until - claimed.core.client.now();
             tokio::time::sleep(left).await;
@@ -570,7 +572,7 @@ impl<T> Drop for Item<T> {
     }
 }
 
-/// The same as a guard.
+/// The claim's guard.
 impl<T> std::ops::Deref for Item<T> {
     type Target = Guard;
 
@@ -579,7 +581,7 @@ impl<T> std::ops::Deref for Item<T> {
     }
 }
 
-/// Its id, how often it was taken, and how it stands.
+/// Displays the id, the number of takes, and the guard.
 impl<T> fmt::Debug for Item<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Item")

@@ -5,7 +5,7 @@ use lockkeeper_locks::inspect::KnownTree;
 
 use crate::queue::admin::QueueReport;
 use crate::queue::lanes::read_segments;
-use crate::queue::layout::{ClaimName, Entry, Places, QueueMark};
+use crate::queue::layout::{ClaimName, Entry, QueueMark, QueueNodes};
 
 impl QueueReport {
     /// The queue at a path in a tree that is known already; `None` if there is none in the layout of this library. All
@@ -13,18 +13,18 @@ impl QueueReport {
     pub fn in_tree(tree: &impl KnownTree, path: &ZnodePath) -> Option<Self> {
         let (mark, _) = tree.node(path.as_str())?;
         QueueMark::read(&mark).ok()?;
-        let places = Places::new(path.clone());
+        let nodes = QueueNodes::new(path.clone());
         let children = |node: &ZnodePath| tree.children(node.as_str());
 
-        let claims = children(&places.claims);
+        let claims = children(&nodes.claims);
         let claims: Vec<_> = claims.iter().filter_map(|name| ClaimName::read(name)).collect();
         let paused = claims.iter().filter(|claim| claim.free_from.is_some()).count();
         let claimed = claims.len() - paused;
 
         let (mut ready, mut later) = (0_usize, 0_usize);
         let mut oldest: Option<u64> = None;
-        for segment in read_segments(&children(&places.entries)) {
-            let names = children(&places.segment(segment));
+        for segment in read_segments(&children(&nodes.entries)) {
+            let names = children(&nodes.segment(segment));
             let entries: Vec<_> =
                 names.iter().filter_map(|name| Entry::read(segment, name)).collect();
             if !segment.is_ready() {
@@ -33,19 +33,19 @@ impl QueueReport {
             }
             ready += entries.len();
             let first = entries.iter().min_by_key(|entry| entry.number);
-            let body = first.and_then(|entry| tree.node(places.body(&entry.id).as_str()));
+            let body = first.and_then(|entry| tree.node(nodes.body(&entry.id).as_str()));
             let since = body.and_then(|(_, stat)| u64::try_from(stat.ctime).ok());
             oldest = oldest.into_iter().chain(since).min();
         }
 
-        let retries = tree.node(places.claims.as_str()).map_or(0, |(_, stat)| stat.version);
+        let retries = tree.node(nodes.claims.as_str()).map_or(0, |(_, stat)| stat.version);
         Some(Self {
             waiting: ready.saturating_sub(claimed + paused),
             claimed,
             delayed: later + paused,
-            dead: children(&places.dead).len(),
-            workers: children(&places.workers).len(),
-            idle: children(&places.line).len(),
+            dead: children(&nodes.dead).len(),
+            workers: children(&nodes.workers).len(),
+            idle: children(&nodes.line).len(),
             retries: u64::try_from(retries).unwrap_or_default(),
             oldest_unix_ms: oldest,
         })
@@ -53,15 +53,15 @@ impl QueueReport {
 
     /// The sessions of the consumers of the queue at a path, and how many items each works on. No I/O.
     pub(crate) fn consumers(tree: &impl KnownTree, path: &ZnodePath) -> Vec<(SessionId, usize)> {
-        let places = Places::new(path.clone());
+        let nodes = QueueNodes::new(path.clone());
         let sessions_in = |node: &ZnodePath| -> Vec<SessionId> {
             let names = tree.children(node.as_str()).into_iter();
             let nodes = names.filter_map(|name| tree.node(node.child(&name).ok()?.as_str()));
             nodes.map(|(_, stat)| stat.ephemeral_owner).collect()
         };
-        let claims = sessions_in(&places.claims);
+        let claims = sessions_in(&nodes.claims);
         let works_on = |session: SessionId| claims.iter().filter(|it| **it == session).count();
-        let workers = sessions_in(&places.workers).into_iter();
+        let workers = sessions_in(&nodes.workers).into_iter();
         workers.map(|session| (session, works_on(session))).collect()
     }
 }

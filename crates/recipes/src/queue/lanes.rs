@@ -1,32 +1,32 @@
-//! The parts of a queue that have entries, and their segments: pure.
+//! The parts of a queue that have entries, and their segments. No I/O.
 
 use std::fmt;
 
 /// The digits that servers append to the name of a sequential node.
 pub(super) const DIGITS: usize = 10;
 
-/// What a minute is, in milliseconds.
+/// One minute, in milliseconds.
 pub(super) const MINUTE_MS: u64 = 60_000;
 
-/// Which part of the queue an entry is in. In the order in which they are listed.
+/// The part of the queue that an entry is in. Sorted in the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Lane {
-    /// What can be taken; lower priorities first.
+    /// Items that can be taken; lower priorities first.
     Ready(i32),
-    /// What is due in one minute, counted since 1970: it goes to where it can be taken when it is due.
+    /// Items that are due in one minute, counted since 1970: they are moved to a ready lane then.
     Due(u32),
 }
 
-/// Where items are that were put without options.
+/// The lane of items that were put without options.
 pub(super) const PLAIN: Lane = Lane::Ready(0);
 
 impl Lane {
-    /// That of what is due then, in milliseconds since 1970.
+    /// The lane of items that are due then, in milliseconds since 1970.
     pub(super) fn due_at(unix_ms: u64) -> Self {
         Self::Due(u32::try_from(unix_ms / MINUTE_MS).unwrap_or(u32::MAX))
     }
 
-    /// When the first of its entries may be due, in milliseconds since 1970; `None` if they can be taken.
+    /// When the first of its entries may be due, in milliseconds since 1970; `None` for a ready lane.
     pub(super) fn due_from(self) -> Option<u64> {
         match self {
             Self::Ready(_) => None,
@@ -35,7 +35,7 @@ impl Lane {
     }
 }
 
-/// A directory of some hundred entries. Each lane has its own, of which the last one gets new entries.
+/// A directory of some hundred entries. Each lane has its own segments; the last one gets new entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Segment {
     pub(super) lane: Lane,
@@ -48,7 +48,7 @@ impl Segment {
         Self { lane, number: 0 }
     }
 
-    /// Whether what it has can be taken.
+    /// Whether its items can be taken.
     pub(super) fn is_ready(self) -> bool {
         self.lane.due_from().is_none()
     }
@@ -57,7 +57,7 @@ impl Segment {
         Self { number: self.number + 1, ..self }
     }
 
-    /// The segment of this name; `None` if it is that of none.
+    /// Parses the name of a segment; `None` for other names.
     pub(super) fn read(name: &str) -> Option<Self> {
         let (lane, number) = match name.rsplit_once('.') {
             None => (PLAIN, name),
@@ -95,7 +95,7 @@ pub(super) fn read_segments(names: &[String]) -> Vec<Segment> {
     segments
 }
 
-/// The last segment of a lane, among all in order.
+/// The last segment of a lane, in a sorted list.
 pub(super) fn last_of(segments: &[Segment], lane: Lane) -> Option<Segment> {
     segments.iter().copied().rfind(|segment| segment.lane == lane)
 }

@@ -1,4 +1,4 @@
-//! The znodes of a queue, and what their names mean: pure.
+//! The znodes of a queue, and the meaning of their names. No I/O.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,63 +6,63 @@ use std::fmt;
 use bytes::Bytes;
 use lockkeeper_client::{Client, ZnodePath};
 use lockkeeper_locks::OwnerInfo;
-use lockkeeper_locks::for_recipes::beside;
+use lockkeeper_locks::for_recipes::sibling;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::lanes::{DIGITS, Segment};
 use crate::queue::marks::{Marks, Parts, encoded};
 use crate::queue::peer_layouts::QueueLayout;
 
-/// The number of this layout, in the data of the queue's node.
+/// The version of this layout, in the data of the queue's node.
 const FORMAT: u32 = 1;
 
-/// After the name of another library's queue, in that of the line of our consumers.
-const LINE: &str = "-__lockkeeper__";
+/// The suffix of the line of our consumers, after the name of another library's queue.
+const LINE_SUFFIX: &str = "-__lockkeeper__";
 
-/// How many entries a segment is given. A transaction of many may bring it beyond that.
-pub(super) const SEGMENT: u32 = 256;
+/// How many entries a segment gets. A transaction of many may exceed it.
+pub(super) const SEGMENT_ENTRIES: u32 = 256;
 
-/// After the name of an upload, in that of the node that stands for it until it ends.
-const UPLOADING: &str = ".uploading";
+/// The suffix of the node of an unfinished upload, after the upload's name.
+const UPLOADING_SUFFIX: &str = ".uploading";
 
-/// How long an id is at most, in bytes.
-const LONGEST_ID: usize = 64;
+/// The maximum length of an id, in bytes.
+const MAX_ID_BYTES: usize = 64;
 
-/// Where everything of a queue is.
+/// The nodes of a queue.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct QueueNodes {
     /// The queue itself; its data is a [`QueueMark`].
     pub(super) path: ZnodePath,
-    /// Segments, of which each has entries. It is written to whenever there may be something new to take.
+    /// The segments, which have the entries. Written to when there may be something new to take.
     pub(super) entries: ZnodePath,
-    /// What the items contain, by id.
+    /// The values of the items, by id.
     pub(super) bodies: ZnodePath,
-    /// One ephemeral node for each item that somebody works on, and one for each that is paused. Its version counts
-    /// the retries.
+    /// An ephemeral node for each item that is being worked on, and a node for each that is paused. Its version
+    /// counts the retries.
     pub(super) claims: ZnodePath,
-    /// One ephemeral node for each key, and for each place of a limited kind, that somebody works on.
+    /// An ephemeral node for each key, and for each place of a limited kind, that is being worked on.
     pub(super) busy: ZnodePath,
-    /// One ephemeral node for each session of a consumer.
+    /// An ephemeral node for each session of a consumer.
     pub(super) workers: ZnodePath,
     /// Dead letters, by id. Its version counts them.
     pub(super) dead: ZnodePath,
-    /// The line of the consumers that found nothing.
+    /// The line of the consumers that wait.
     pub(super) line: ZnodePath,
-    /// What came of items, for those who wait for it.
+    /// The answers to requests.
     pub(super) answers: ZnodePath,
-    /// The ids that putters have given.
+    /// The ids that putters have set.
     pub(super) ids: ZnodePath,
     /// One node for each item of a queue with an exact bound.
     pub(super) slots: ZnodePath,
-    /// The line of those that wait for room.
+    /// The line of the puts that wait for room.
     pub(super) putters: ZnodePath,
-    /// The values that are too long for a body.
+    /// Values that are too long for a body.
     pub(super) parts: ZnodePath,
     pub(super) layout: QueueLayout,
     has_claims: bool,
 }
 
-impl Places {
+impl QueueNodes {
     pub(super) fn new(path: ZnodePath) -> Self {
         let below = |name| path.child(name).expect("letters");
         Self {
@@ -84,8 +84,8 @@ impl Places {
         }
     }
 
-    /// Those of a queue in another library, with its claims if it has any. What such a queue does not have is not
-    /// used. The line is beside it, as all nodes in it are items to other programs.
+    /// The nodes of another library's queue, with its claims if it has any. Nodes that such a queue lacks are not
+    /// used. The line is outside of the queue, because other programs take all nodes in it for items.
     pub(super) fn of_peers(
         layout: QueueLayout,
         path: ZnodePath,
@@ -100,7 +100,7 @@ impl Places {
             busy: unused(),
             workers: unused(),
             dead: unused(),
-            line: beside(&path, LINE),
+            line: sibling(&path, LINE_SUFFIX),
             answers: unused(),
             ids: unused(),
             slots: unused(),
@@ -126,12 +126,12 @@ impl Places {
         self.entries.child(&segment.to_string()).expect("a plain name")
     }
 
-    /// What stands for a key while one of its items is worked on.
+    /// The node of a key while one of its items is worked on.
     pub(super) fn busy_key(&self, key: &str) -> ZnodePath {
         self.busy.child(&format!("k{}", encoded(key))).expect("an encoded name")
     }
 
-    /// What stands for a place among those that work on a kind.
+    /// The node of a place among those that work on a kind.
     pub(super) fn busy_place(&self, kind: &str, place: u32) -> ZnodePath {
         self.busy.child(&place_of_kind(kind, place)).expect("an encoded name")
     }
@@ -140,12 +140,12 @@ impl Places {
         self.bodies.child(id).expect("an id")
     }
 
-    /// What comes of an item, if somebody waits for it.
+    /// The answer for an item, if requested.
     pub(super) fn answer(&self, id: &str) -> ZnodePath {
         self.answers.child(id).expect("an id")
     }
 
-    /// The node of an id that a putter has given, whose data is the item's own.
+    /// The node of an id that a putter has set. Its data is the internal id.
     pub(super) fn id_node(&self, name: &str) -> ZnodePath {
         self.ids.child(name).expect("an id")
     }
@@ -159,18 +159,18 @@ impl Places {
         self.parts.child(upload).expect("an id")
     }
 
-    /// The ephemeral node of an upload that has not ended. It is no part of the directory, so whoever may put needs no
-    /// right to delete there.
+    /// The ephemeral node of an unfinished upload. It is outside of the directory, so that putters need no
+    /// permission to delete there.
     pub(super) fn uploading(&self, upload: &str) -> ZnodePath {
-        self.parts.child(&format!("{upload}{UPLOADING}")).expect("an id and letters")
+        self.parts.child(&format!("{upload}{UPLOADING_SUFFIX}")).expect("an id and letters")
     }
 
-    /// The uploads that have ended, among the names of all that there is.
+    /// The uploads that have ended, given all names.
     pub(super) fn ended_uploads(names: &[String]) -> impl Iterator<Item = &String> {
         let running: HashSet<_> =
-            names.iter().filter_map(|it| it.strip_suffix(UPLOADING)).collect();
+            names.iter().filter_map(|it| it.strip_suffix(UPLOADING_SUFFIX)).collect();
         let is_over =
-            move |it: &&String| !it.ends_with(UPLOADING) && !running.contains(it.as_str());
+            move |it: &&String| !it.ends_with(UPLOADING_SUFFIX) && !running.contains(it.as_str());
         names.iter().filter(is_over)
     }
 
@@ -179,7 +179,7 @@ impl Places {
         self.parts_of(upload).child(&format!("{number:04}")).expect("digits")
     }
 
-    /// What goes with an item's body: the parts of its value, and its place among those that the queue takes.
+    /// The nodes that are deleted with an item's body: the parts of its value, and its slot.
     pub(super) fn beside_body(&self, marks: &Marks) -> Vec<ZnodePath> {
         let mut nodes = self.value_nodes(marks);
         nodes.extend(marks.slot.map(|slot| self.slot(slot)));
@@ -213,18 +213,18 @@ pub(super) fn new_id(client: &Client) -> String {
     client.unique_id().simple().to_string()
 }
 
-/// Whether it can be the id of an item: it becomes a part of paths.
+/// Whether it is valid as the id of an item: it becomes a part of paths.
 pub(super) fn is_id(id: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(fits)
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
 }
 
-/// What is wrong with an id that is none.
+/// Why an id is invalid.
 pub(super) fn bad_id(id: &str) -> String {
-    format!("the id {id:?} is not 1 to {LONGEST_ID} letters, digits, `_` and `-`")
+    format!("the id {id:?} is not 1 to {MAX_ID_BYTES} letters, digits, `_` and `-`")
 }
 
-/// What an entry is made with: its name but for the number.
+/// The name of a new entry, without the number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NewEntry<'a> {
     pub(super) id: &'a str,
@@ -244,19 +244,19 @@ pub(super) struct Entry {
     pub(super) segment: Segment,
     pub(super) number: u32,
     pub(super) id: String,
-    /// How often it had been taken when it came to this place.
+    /// How often the item had been taken when it got this place.
     pub(super) tries: u32,
-    /// What it was put with, if there is anything.
+    /// Its options, if any.
     marks: Option<Box<Marks>>,
 }
 
 impl Entry {
-    /// One that was put without anything.
+    /// An entry that was put without options.
     pub(super) fn plain(segment: Segment, number: u32, id: String) -> Self {
         Self { segment, number, id, tries: 0, marks: None }
     }
 
-    /// The entry of this name in a segment; `None` if it is none.
+    /// Parses the name of an entry in a segment; `None` for other names.
     pub(super) fn read(segment: Segment, name: &str) -> Option<Self> {
         let (taken, number) = name.rsplit_once('-')?;
         let (id, taken) = taken.split_once('.')?;
@@ -276,7 +276,7 @@ impl Entry {
         self.marks.as_deref().unwrap_or(&Marks::NONE)
     }
 
-    /// The id by which people know the item.
+    /// The public id of the item.
     pub(super) fn known_as(&self) -> &str {
         self.marks().name.as_deref().unwrap_or(&self.id)
     }
@@ -290,7 +290,7 @@ impl Entry {
         self.marks.as_ref()?.kind.as_deref()
     }
 
-    pub(super) fn node(&self, places: &Places) -> ZnodePath {
+    pub(super) fn node(&self, places: &QueueNodes) -> ZnodePath {
         let (directory, name) = match places.layout.is_own() {
             true => (places.segment(self.segment), self.to_string()),
             false => (places.entries.clone(), self.id.clone()),
@@ -303,8 +303,8 @@ impl Entry {
         self.tries.saturating_add(u32::try_from(version).unwrap_or(u32::MAX))
     }
 
-    /// The claim of whoever takes it at this version. No other ever has its name, in our own layout.
-    pub(super) fn claim(&self, places: &Places, version: i32) -> ZnodePath {
+    /// The claim of a take at this version. In Lockkeeper's layout, its name is never used again.
+    pub(super) fn claim(&self, places: &QueueNodes, version: i32) -> ZnodePath {
         if !places.layout.is_own() {
             return places.claims.child(&self.id).expect("it was a name");
         }
@@ -314,8 +314,8 @@ impl Entry {
         places.claims.child(&name).expect("a plain name")
     }
 
-    /// What keeps it from being taken at this version, until then.
-    pub(super) fn pause(&self, places: &Places, version: i32, until_unix_ms: u64) -> ZnodePath {
+    /// The node that prevents takes at this version, until then.
+    pub(super) fn pause(&self, places: &QueueNodes, version: i32, until_unix_ms: u64) -> ZnodePath {
         let Self { segment, number, .. } = *self;
         let free_from = Some(until_unix_ms);
         let name = ClaimName { segment, number, version, free_from }.to_string();
@@ -331,20 +331,19 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What the name of a node among the claims says.
+/// The name of a node among the claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClaimName {
     pub(super) segment: Segment,
     pub(super) number: u32,
-    /// That of the entry while it is so.
+    /// The version of the entry during the claim.
     pub(super) version: i32,
-    /// From when on the item can be taken, in milliseconds since 1970, which nobody has until then; `None` if
-    /// somebody has it.
+    /// When the item can be taken again, in milliseconds since 1970, if it is paused; `None` if a consumer has it.
     pub(super) free_from: Option<u64>,
 }
 
 impl ClaimName {
-    /// `None` if it is none.
+    /// `None` for other names.
     pub(super) fn read(name: &str) -> Option<Self> {
         let (entry, version) = name.rsplit_once('.')?;
         let (segment, number) = entry.rsplit_once('-')?;
@@ -380,7 +379,7 @@ pub(super) struct QueueMark {
 }
 
 impl QueueMark {
-    /// That of a queue in this layout.
+    /// The mark of a queue in this layout.
     pub(super) fn new(is_going: bool) -> Self {
         Self { format: FORMAT, is_going }
     }
@@ -389,11 +388,11 @@ impl QueueMark {
         to_data(self)
     }
 
-    /// The mark in some data, or what is there instead.
+    /// Parses the mark. The error describes the data.
     pub(super) fn read(data: &[u8]) -> Result<Self, String> {
         match serde_json::from_slice::<Self>(data) {
             Ok(mark) if mark.format == FORMAT => Ok(mark),
-            Ok(mark) => Err(format!("a queue in the layout {}, and not {FORMAT}", mark.format)),
+            Ok(mark) => Err(format!("the queue layout {} instead of {FORMAT}", mark.format)),
             Err(_) if data.is_empty() => Err("no data".to_owned()),
             Err(_) => {
                 let shown = String::from_utf8_lossy(&data[..data.len().min(64)]);
@@ -403,12 +402,12 @@ impl QueueMark {
     }
 }
 
-/// The data of an entry: who took the item last.
+/// The data of an entry: the program that took the item last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Header {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<OwnerInfo>,
-    /// Why it came back, if it did.
+    /// Why it was put back, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
 }
@@ -425,26 +424,26 @@ impl Header {
 
 /// The data of a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Obituary {
+pub(super) struct DeadLetterData {
     pub(super) reason: String,
     pub(super) attempts: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) holder: Option<OwnerInfo>,
-    /// What its entry's name said of what it was put with.
+    /// The marks in the name of its entry.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) marks: String,
 }
 
-impl Obituary {
-    /// Why an item is a dead letter that was tried too often.
-    pub(super) fn worn_out(tries: u32, reason: &str) -> String {
+impl DeadLetterData {
+    /// The reason of a dead letter that was tried too often.
+    pub(super) fn too_many_tries(tries: u32, reason: &str) -> String {
         match tries {
             1 => format!("tried once: {reason}"),
             _ => format!("tried {tries} times: {reason}"),
         }
     }
 
-    /// What its item was put with.
+    /// The marks of its item.
     pub(super) fn marks(&self) -> Marks {
         Marks::read(&self.marks).unwrap_or_default()
     }
@@ -501,7 +500,7 @@ mod tests {
 
     #[test]
     fn each_take_of_an_item_has_a_claim_of_its_own() {
-        let places = Places::new(ZnodePath::new("/jobs").unwrap());
+        let places = QueueNodes::new(ZnodePath::new("/jobs").unwrap());
         let entry = Entry::read(FIRST, &format!("{ID}.2-0000000007")).unwrap();
         let claim = entry.claim(&places, 1);
         assert_eq!(claim.as_str(), "/jobs/claims/0000000000-0000000007.2");

@@ -1,4 +1,4 @@
-//! The items of a queue, for people: listing them, and setting one aside.
+//! Listing the items of a queue, and burying one.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::lanes::Segment;
-use crate::queue::layout::{ClaimName, Entry, Header, Places, is_id};
+use crate::queue::layout::{ClaimName, Entry, Header, QueueNodes, is_id};
 use crate::queue::picks::FreeEntry;
 use crate::reads::{children_of, data_of, names_of};
 
-/// How many items are looked at with one request.
+/// How many items one request reads.
 const AT_ONCE: usize = 100;
 
-/// What an item in the queue waits for.
+/// The state of an item in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ItemState {
-    /// It waits for a consumer.
+    /// Waits for a consumer.
     Waiting,
     /// A consumer works on it.
     Claimed,
-    /// It comes later, or is to be tried again later.
+    /// It is due later, or is to be retried later.
     Delayed,
 }
 
@@ -33,30 +33,30 @@ pub enum ItemState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuedItem {
-    /// The item.
+    /// The item's id.
     pub id: String,
-    /// What it waits for.
+    /// Its state.
     pub state: ItemState,
     /// How often it was taken.
     pub attempts: u32,
-    /// Since when it is in the queue, in milliseconds since 1970 by the servers' clock.
+    /// When it was put into the queue, in milliseconds since 1970 by the servers' clock.
     pub since_unix_ms: u64,
-    /// When it is due, in the same way, if it is delayed.
+    /// When it is due, in the same unit, if it is delayed.
     pub due_unix_ms: Option<u64>,
-    /// What it was put with.
+    /// Its priority.
     pub priority: i32,
-    /// What it was put with.
+    /// Its key, if any.
     pub key: Option<String>,
     /// The claim of the consumer that works on it. No other claim ever has its name: when it is deleted, that consumer has
     /// lost the item, and the next one takes it.
     pub claim: Option<ZnodePath>,
     /// The consumer that works on it, or had it last.
     pub holder: Option<OwnerInfo>,
-    /// Why it was put back last.
+    /// Why it was last put back.
     pub reason: Option<String>,
 }
 
-/// An item's entry, and how it stands.
+/// An item's entry, and its state.
 struct SeenItem {
     entry: Entry,
     version: i32,
@@ -66,27 +66,28 @@ struct SeenItem {
 }
 
 impl<T, D> Queue<T, D> {
-    /// Lists up to `most` items: those that can be taken first, in their order, then those that come later. Dead letters are
-    /// [not among them](Queue::dead_letters). Costs 2 round trips (reads), 1 for each segment of 256 entries and 2 for each
-    /// 100 items, with a small request for each item. It is read in parts, so while the queue is used they may not fit together.
+    /// Lists up to `most` items: those that can be taken first, in their order, then delayed ones. Dead letters are
+    /// [listed separately](Queue::dead_letters). Costs 2 round trips (reads), 1 for each segment of 256 entries and
+    /// 2 for each 100 items, with a small request for each item. It is read in parts, so that the list may be
+    /// inconsistent while the queue is used.
     ///
     /// # Errors
     /// As [`Queue::inspect`]; [`QueueError::NotInLayout`] in the layouts of other libraries.
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn items(&self, most: usize) -> Result<Vec<QueuedItem>, QueueError> {
-        self.core.only_own("items that can be listed")?;
+        self.core.require_own_layout("lists of items")?;
         let found = self.core.found(most, |_| true).await?;
         Ok(found.into_iter().map(|item| item.listed(&self.core.places)).collect())
     }
 
-    /// Makes a dead letter of an item that no consumer works on, with a reason for people to read. Says whether there
-    /// was such an item of this id. One that is worked on is ended by its consumer, or [cancelled](Queue::cancel). Costs
-    /// what [`Queue::items`] does for the whole queue, and 1 write.
+    /// Makes an item that no consumer works on a dead letter, with a reason for display. Returns whether such an
+    /// item has this id. An item that is worked on must be ended by its consumer, or [cancelled](Queue::cancel).
+    /// Costs as much as [`Queue::items`] for the whole queue, and 1 write.
     ///
     /// # Errors
     /// As [`Queue::put`]; [`QueueError::NotInLayout`] in the layouts of other libraries.
@@ -98,7 +99,7 @@ impl<T, D> Queue<T, D> {
     /// When dropped, it may be a dead letter.
     pub async fn bury(&self, id: &str, reason: impl Into<String>) -> Result<bool, QueueError> {
         let (core, reason) = (&self.core, reason.into());
-        core.only_own("dead letters")?;
+        core.require_own_layout("dead letters")?;
         if !is_id(id) {
             return Ok(false);
         }
@@ -157,7 +158,7 @@ impl Core {
         Ok(entries)
     }
 
-    /// How these stand. Those that have gone, or were cancelled, are left out.
+    /// The states of these entries. Those that are gone or were cancelled are left out.
     async fn look_at(&self, entries: &[Entry]) -> Result<Vec<SeenItem>, QueueError> {
         let places = &self.places;
         let looks = entries.iter().map(|entry| data_of(&entry.node(places)));
@@ -167,7 +168,7 @@ impl Core {
         let claims = claims.iter().filter_map(|name| ClaimName::read(name));
         let claims: HashMap<_, _> =
             claims.map(|claim| ((claim.segment, claim.number, claim.version), claim)).collect();
-        // Not with the others: a `multiRead` would bring what the items contain.
+        // Read alone: a `multiRead` would return the values of the items.
         let bodies = entries.iter().map(|entry| self.stat_in(places.body(&entry.id)));
         let bodies = join_all(bodies).await;
 
@@ -201,7 +202,7 @@ impl SeenItem {
         self.entry.taken(self.version)
     }
 
-    fn listed(self, places: &Places) -> QueuedItem {
+    fn listed(self, places: &QueueNodes) -> QueuedItem {
         let paused_until = self.claim.and_then(|claim| claim.free_from);
         let (attempts, marks) = (self.attempts(), self.entry.marks());
         let due_unix_ms = marks.due_unix_ms.or(paused_until);

@@ -1,5 +1,4 @@
-//! Values that are too long for one request: in parts beside the body, which are written before the item is put, and
-//! deleted with it.
+//! Values that are too long for one request: their parts are written before the item is put, and deleted with it.
 
 use bytes::{Bytes, BytesMut};
 use lockkeeper_client::{
@@ -12,25 +11,25 @@ use crate::queue::error::QueueError;
 use crate::queue::layout::{Entry, new_id};
 use crate::queue::marks::{Marks, Parts};
 
-/// How long a part is, in bytes, unless a builder says otherwise. What is not longer is in the body.
-const PART: usize = 256 << 10;
+/// The default size of a part, in bytes. Shorter values are in the body.
+const DEFAULT_PART_BYTES: usize = 256 << 10;
 
-/// In how many parts a value is at most: what servers keep in memory, and a consumer reads.
-const MOST_PARTS: usize = 64;
+/// The maximum number of parts of a value: servers keep them in memory, and a consumer reads all of them.
+const MAX_PARTS: usize = 64;
 
-/// What is to be put for one value.
+/// The nodes to put for one value.
 pub(super) struct NewBody {
     pub(super) body: Bytes,
-    /// Those that were written before.
+    /// The parts that were written before.
     pub(super) parts: Option<Parts>,
     pub(super) upload: Option<Upload>,
 }
 
-/// The right to put an item with parts that were written for it. When it is dropped, nobody can put it any more, so that
-/// the parts are found by whoever [looks](Core::sweep_parts), unless it was put.
+/// The right to put an item with parts that were written for it. After it is dropped, the item cannot be put any
+/// more, so that [a cleanup](Core::sweep_parts) deletes the parts, unless it was put.
 pub(super) struct Upload {
     client: Client,
-    /// What an item is put with that has these parts: its put deletes it.
+    /// The node that a put of these parts requires and deletes.
     uploading: ZnodePath,
     is_over: bool,
 }
@@ -51,16 +50,16 @@ impl Drop for Upload {
 }
 
 impl Core {
-    /// Writes the parts of a value, if it is long. Whoever puts the item [ends the upload](Core::end_upload) with it.
+    /// Writes the parts of a value, if it is long. The put of the item [ends the upload](Core::end_upload).
     ///
     /// # Errors
     /// [`QueueError::ValueTooLong`] if it has too many parts.
     pub(super) async fn upload(&self, id: &str, body: &Bytes) -> Result<NewBody, QueueError> {
-        let part = self.options.part.unwrap_or(PART);
+        let part = self.options.part.unwrap_or(DEFAULT_PART_BYTES);
         if body.len() <= part {
             return Ok(NewBody { body: body.clone(), parts: None, upload: None });
         }
-        let (bytes, limit) = (body.len(), part * MOST_PARTS);
+        let (bytes, limit) = (body.len(), part * MAX_PARTS);
         if bytes > limit {
             return Err(QueueError::ValueTooLong { path: self.path().clone(), bytes, limit });
         }
@@ -85,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Makes a directory for the parts of a value, whose data is the item's id, and gives the session.
+    /// Creates a directory for the parts of a value, with the item's id as its data, and returns the session.
     async fn begin_upload(&self, id: &str, upload: &str) -> Result<SessionId, QueueError> {
         let directory = self.places.parts_of(upload);
         let uploading = self.places.uploading(upload);
@@ -97,7 +96,7 @@ impl Core {
             let session = self.client.session_id();
             match steps.in_session(session).commit().await {
                 Ok(_) => return Ok(session),
-                // An earlier try was applied: nobody else has this name.
+                // An earlier try was applied: the name is unique.
                 Err(TransactionError::Failed { code: ErrorCode::NodeExists, .. }) => {
                     return Ok(session);
                 }
@@ -127,7 +126,7 @@ impl Core {
             let steps = steps.create(&node, chunk.clone(), CreateMode::Persistent);
             match steps.in_session(session).commit().await {
                 Ok(_) => return Ok(true),
-                // An earlier try was applied: nobody else has this id.
+                // An earlier try was applied: the id is unique.
                 Err(TransactionError::Failed { index: 1, code: ErrorCode::NodeExists, .. }) => {
                     return Ok(true);
                 }
@@ -143,7 +142,7 @@ impl Core {
         }
     }
 
-    /// A step that ends an upload, if there was one.
+    /// A step that ends an upload, if any.
     pub(super) fn end_upload(&self, steps: Transaction, parts: Option<&Parts>) -> Transaction {
         match parts {
             None => steps,
@@ -151,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Deletes the parts of an item that was not put. What fails is found when somebody [looks](Core::sweep_parts).
+    /// Deletes the parts of an item that was not put. If that fails, [a cleanup](Core::sweep_parts) finds them.
     pub(super) fn drop_upload(&self, Parts { count, upload }: &Parts) {
         let directory = self.places.parts_of(upload);
         let parts = (0..*count).map(|number| self.places.part(upload, number));
@@ -160,12 +159,12 @@ impl Core {
         }
     }
 
-    /// What an item contains; `None` if it is gone.
+    /// The value of an item; `None` if it is gone.
     pub(super) async fn value_of(&self, entry: &Entry) -> Result<Option<Bytes>, QueueError> {
         self.whole_value(&entry.id, entry.marks()).await
     }
 
-    /// The same, of the item with this id and these marks.
+    /// The value of the item with this id and these marks.
     pub(super) async fn whole_value(
         &self,
         id: &str,

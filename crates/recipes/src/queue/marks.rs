@@ -1,28 +1,28 @@
-//! What a put asked for, in the name of the entry: pure.
+//! The options of a put, in the name of the entry. No I/O.
 //!
-//! It stands in the name so that consumers know it from a listing, before they take the item.
+//! They are in the name so that consumers know them from a listing, before they take the item.
 
 use std::fmt;
 
 use crate::queue::lanes::Lane;
 
-/// What an item was put with, beside its place.
+/// The options of an item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Marks {
-    /// When it comes into the queue, in milliseconds since 1970 by the servers' clock, if it has not yet.
+    /// When it is due, in milliseconds since 1970 by the servers' clock, if it is delayed.
     pub(super) due_unix_ms: Option<u64>,
     pub(super) priority: i32,
-    /// Items of one key are worked on one at a time, in order.
+    /// Items with the same key are worked on one at a time, in order.
     pub(super) key: Option<String>,
-    /// Consumers may limit how many of a kind are worked on at once.
+    /// Consumers may limit how many items of a kind are worked on at the same time.
     pub(super) kind: Option<String>,
-    /// Whether somebody waits for what comes of it.
+    /// Whether a requester waits for its answer.
     pub(super) requested: Option<Requested>,
-    /// The id that its putter has given it, in place of its own.
+    /// The id that its putter has set, instead of a random one.
     pub(super) name: Option<String>,
     /// Its place in a queue with an exact bound.
     pub(super) slot: Option<u32>,
-    /// Where its value is, if it is too long for the body.
+    /// The location of its value, if that is too long for the body.
     pub(super) parts: Option<Parts>,
 }
 
@@ -30,21 +30,21 @@ pub(super) struct Marks {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parts {
     pub(super) count: u32,
-    /// The name of their directory, which nothing else has.
+    /// The name of their directory, which is unique.
     pub(super) upload: String,
 }
 
-/// How long the answer to whoever has put an item is kept.
+/// How long an answer is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Requested {
-    /// As long as the requester's session lives.
+    /// As long as the requester's session.
     ForSession,
     /// Until then, in milliseconds since 1970 by the servers' clock.
     Until(u64),
 }
 
 impl Marks {
-    /// None at all.
+    /// Without options.
     pub(super) const NONE: Self = Self {
         due_unix_ms: None,
         priority: 0,
@@ -56,7 +56,7 @@ impl Marks {
         parts: None,
     };
 
-    /// In an entry's name, each of them after a point; empty if there are none.
+    /// Parses the marks in an entry's name, each after a dot; empty if there are none.
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut marks = Self::default();
         for mark in text.split('.').skip(1) {
@@ -81,12 +81,12 @@ impl Marks {
         Some(marks)
     }
 
-    /// Where its entry is.
+    /// The lane of its entry.
     pub(super) fn lane(&self) -> Lane {
         self.due_unix_ms.map_or(Lane::Ready(self.priority), Lane::due_at)
     }
 
-    /// The same, of an item that is in the queue.
+    /// The same marks, of an item that is no longer delayed.
     pub(super) fn come(self) -> Self {
         Self { due_unix_ms: None, ..self }
     }
@@ -124,8 +124,8 @@ impl fmt::Display for Marks {
     }
 }
 
-/// Text as a part of a name: what is no letter, digit, `_`, `:` or `-` becomes `%` and two hexadecimal digits for each
-/// byte.
+/// Text as a part of a name: characters other than letters, digits, `_`, `:` and `-` become `%` and two hexadecimal
+/// digits for each byte.
 pub(super) fn encoded(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,35 +1,35 @@
-//! Items that are put by some programs, and that one consumer at a time works on.
+//! Queues: items that some programs put, and that one consumer at a time works on.
 //!
 //! ```text
 //!   handle         Queue: putting and taking; its options
 //!   work           Queue::work: a handler for each item; Verdict
 //!   peers/         queues that are shared with programs on Curator and kazoo
-//!   admin          looking at a queue, its dead letters, its deletion
+//!   admin          inspecting a queue, its dead letters, its deletion
 //!   known          a queue in a tree that is known already
-//!   list           its items one by one; setting one aside
+//!   list           listing its items; burying one
 //!   item           Item: a claim, and how it ends
 //!   take           which entry is claimed; waiting in line
 //!   put            entries at the end of the queue
-//!   due            what comes into the queue later, by the servers' clock
+//!   due            delayed items, by the servers' clock
 //!   request        Request: an item whose putter waits for an answer
-//!   room           whether there is room for an item, and waiting for it
+//!   room           whether a queue has room for an item, and waiting for it
 //!   long           values that are too long for one request
-//!   sweep          what programs have left that died
-//!   bound          Bound: how many items a queue may have
-//!   options        PutOptions: later, by key, by priority
-//!   reads          reads that go on over lost connections
-//!   core           what the clones of a handle share; how a queue comes into being
-//!   claim          the duty to give an item back
-//!   commit         the writes of a handle, many in one transaction
+//!   sweep          deletes remains of programs that died
+//!   bound          Bound: the maximum number of items
+//!   options        PutOptions: delay, key, priority
+//!   reads          reads that continue over lost connections
+//!   core           state shared by the clones of a handle; the creation of a queue
+//!   claim          the claim of an item, which gives it back when dropped
+//!   commit         combines the writes of a handle into transactions
 //!   picks          which entry a consumer tries next: pure
 //!   error          QueueError
-//!   peer_names     how other libraries name items, and what is in them: pure
-//!   layout         the znodes of our own and their names: pure
-//!   answer         what comes of an item, for whoever has asked: pure
-//!   clock          what a handle knows of the time
-//!   lanes          the segments of what can be taken, by priority, and of what is due: pure
-//!   marks          what an entry's name says of what it was put with: pure
-//!   peer_layouts   QueueLayout: whose znodes
+//!   peer_names     names and data of items in other libraries' queues: pure
+//!   layout         the znodes of our own layout and their names: pure
+//!   answer         results of items, for their requesters: pure
+//!   clock          an estimate of the servers' time
+//!   lanes          the segments of ready items, by priority, and of delayed ones: pure
+//!   marks          the options of an item, in the name of its entry: pure
+//!   peer_layouts   QueueLayout: the supported layouts
 //!   delivery       AtLeastOnce, AtMostOnce
 //! ```
 

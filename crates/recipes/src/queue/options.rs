@@ -1,15 +1,15 @@
-//! [`PutOptions`]: when an item comes into a queue, and which others it has to wait for.
+//! [`PutOptions`]: when an item is due, and which others it waits for.
 
 use std::time::Duration;
 
 use crate::queue::marks::{Marks, encoded};
 use crate::wall_clock::millis;
 
-/// How long a key, a kind or an id is at most, in bytes, as a part of a name.
-const LONGEST_NAME: usize = 128;
+/// The maximum length of a key, a kind or an id, in bytes, as a part of a name.
+const MAX_NAME_BYTES: usize = 128;
 
-/// When an item comes into a queue, and beside which others it is worked on. In the layouts of other libraries, only
-/// [what they have](crate::QueueLayout).
+/// Options of a put: when an item is due, its order, and which others it waits for. Other libraries' layouts
+/// support [some of them](crate::QueueLayout).
 ///
 /// ```
 /// # use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct PutOptions {
     pub(super) keep_answer: Option<Duration>,
 }
 
-/// When an item comes into the queue.
+/// When an item is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     After(Duration),
@@ -45,48 +45,50 @@ impl Due {
 }
 
 impl PutOptions {
-    /// A put without any.
+    /// A put without options.
     pub fn new() -> Self {
         Self::default()
     }
 
     lockkeeper_client::setters! {
-        /// After this time by the servers' clock, it comes into the queue, at the end. What is due at the same time
-        /// comes in the order in which it was put. Default: at once.
+        /// Delays the item: after this time by the servers' clock, it is put at the end of the queue. Items that
+        /// are due at the same time keep the order in which they were put. Default: no delay.
         pub fn delay(self, time: Duration) => self.due = Some(Due::After(time));
 
-        /// The same at a time, in milliseconds since 1970. Of a delay and a time, the last one counts.
+        /// Delays the item until this time, in milliseconds since 1970. The last call of `delay` and `due_unix_ms`
+        /// counts.
         pub fn due_unix_ms(self, time: u64) => self.due = Some(Due::AtUnixMs(time));
 
-        /// Items of lower priorities are taken first. Default: 0; in kazoo's layouts, 100.
+        /// Sets the priority: items of lower numbers are taken first. Default: 0; in kazoo's layouts, 100.
         pub fn priority(self, priority: i32) => self.priority = Some(priority);
 
-        /// Items of one key are worked on one at a time, in the order in which they came into the queue; those of
-        /// other keys beside them. A name of 1 to 128 bytes; what is no letter, digit, `_`, `:` or `-` counts three
-        /// times. Default: none.
+        /// Sets a key. Items with the same key are worked on one at a time, in the order in which they came into
+        /// the queue; items of other keys are independent. A name of 1 to 128 bytes; characters other than letters,
+        /// digits, `_`, `:` and `-` count three times for each byte. Default: none.
         pub fn key(self, key: impl Into<String>) => self.key = Some(key.into());
 
-        /// What a consumer may [limit](crate::QueueBuilder::at_most): how many items of one kind are worked on at
-        /// once. A name, as for [`PutOptions::key`]. Default: none.
+        /// Sets a kind. Consumers may [limit](crate::QueueBuilder::at_most) how many items of one kind are worked
+        /// on at the same time. A name, as for [`PutOptions::key`]. Default: none.
         pub fn kind(self, kind: impl Into<String>) => self.kind = Some(kind.into());
 
-        /// Its id, in place of a random one: 1 to 64 letters, digits, `_` and `-`. The put fails with
-        /// [`QueueError::Exists`](crate::QueueError::Exists) while an item of this id is in the queue, or a dead letter. When
-        /// that is done or cancelled, the id may be used again.
+        /// Sets the id, instead of a random one: 1 to 64 letters, digits, `_` and `-`. The put fails with
+        /// [`QueueError::Exists`](crate::QueueError::Exists) while the queue has an item or a dead letter with this
+        /// id. When that is done or cancelled, the id may be used again.
         pub fn id(self, id: impl Into<String>) => self.id = Some(id.into());
 
-        /// The answer to a [request](crate::Queue::request) is kept for this time after the put, by the servers' clock,
-        /// whatever becomes of the requester, and not much longer; [`Queue::find_request`](crate::Queue::find_request) finds it. Without
-        /// meaning for other puts. Default: as long as the session of the requester lives.
+        /// Keeps the answer to a [request](crate::Queue::request) for this time after the put, by the servers'
+        /// clock, even if the requester ends, and not much longer;
+        /// [`Queue::find_request`](crate::Queue::find_request) finds it. Ignored by other puts. Default: as long as
+        /// the session of the requester.
         pub fn keep_answer(self, time: Duration) => self.keep_answer = Some(time);
     }
 
-    /// When it is due, in milliseconds since 1970; `now` at once.
+    /// When it is due, in milliseconds since 1970; `now` if it is not delayed.
     pub(super) fn due_from(&self, now_unix_ms: u64) -> u64 {
         self.due.map_or(now_unix_ms, |due| due.from(now_unix_ms))
     }
 
-    /// What was asked for that is not among these; `None` if there is nothing.
+    /// The first of these options that the layout does not support; `None` if it supports all.
     pub(super) fn beyond(&self, has: &[Ability]) -> Option<&'static str> {
         let asked = [
             (Ability::Due, self.due.is_some()),
@@ -99,14 +101,15 @@ impl PutOptions {
         missing.map(|(ability, _)| ability.noun())
     }
 
-    /// What the name of its entry says, and what is wrong with it. `due`: in milliseconds since 1970.
+    /// The marks for the name of its entry. The error says which option is invalid. `due`: in milliseconds since
+    /// 1970.
     pub(super) fn marks(&self, due: Option<u64>) -> Result<Marks, String> {
         for (what, name) in [("key", &self.key), ("kind", &self.kind)] {
             let Some(name) = name else { continue };
             let length = encoded(name).len();
-            if !(1..=LONGEST_NAME).contains(&length) {
+            if !(1..=MAX_NAME_BYTES).contains(&length) {
                 return Err(format!(
-                    "the {what} {name:?} takes {length} bytes, and may take 1 to {LONGEST_NAME}"
+                    "the {what} {name:?} has {length} bytes, and must have 1 to {MAX_NAME_BYTES}"
                 ));
             }
         }
@@ -120,7 +123,7 @@ impl PutOptions {
     }
 }
 
-/// For how long retries wait.
+/// The delays of retries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Backoff {
     pub(super) first: Duration,
@@ -128,14 +131,14 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// That of an item that was taken so often.
+    /// The delay of an item that was taken this often.
     pub(super) fn after(self, takes: u32) -> Duration {
         let factor = 1_u32.checked_shl(takes.saturating_sub(1)).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.longest)
     }
 }
 
-/// What a layout may have a place for.
+/// An option that a layout may support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ability {
     Due,
@@ -148,14 +151,14 @@ pub(super) enum Ability {
 impl Ability {
     pub(super) const ALL: &[Self] = &[Self::Due, Self::Priority, Self::Key, Self::Kind, Self::Id];
 
-    /// As a person would say it.
+    /// The option as a plural noun, for messages.
     fn noun(self) -> &'static str {
         match self {
             Self::Due => "due times",
             Self::Priority => "priorities",
             Self::Key => "keys",
             Self::Kind => "kinds",
-            Self::Id => "ids of the caller",
+            Self::Id => "ids set by the caller",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`QueueLayout`]: which programs a queue is shared with.
+//! [`QueueLayout`]: the libraries whose programs can share a queue.
 
 use std::fmt;
 
@@ -6,54 +6,53 @@ use lockkeeper_client::ZnodePath;
 
 use crate::queue::options::Ability;
 
-/// The znodes of a queue: its own, or those of a queue in another library, whose programs then share it. All
-/// programs of a queue must use the same layout.
+/// The layout of a queue's znodes: Lockkeeper's own, or that of another library, whose programs can then share the
+/// queue. All programs of a queue must use the same layout.
 ///
-/// What is promised of a [`Queue`](crate::Queue) holds for what our programs do in each of them: no item is lost by a
-/// lost reply, nor put twice, and only the holder of a claim ends it. An item that cannot be read is an error,
-/// [`QueueError::Undecodable`](crate::QueueError::Undecodable), and stays; nodes that are no items are passed over and
-/// stay. `docs/interop.md` says what the other programs do.
+/// In each layout, the guarantees of a [`Queue`](crate::Queue) hold for Lockkeeper's programs: no item is lost or
+/// put twice because of a lost reply, and only the holder of a claim ends it. An item that cannot be decoded is an
+/// error, [`QueueError::Undecodable`](crate::QueueError::Undecodable), and stays. Nodes that are not items are
+/// skipped and stay. `docs/interop.md` describes the other programs.
 ///
-/// The layouts of others have these limits:
+/// The other libraries' layouts have these limits:
 ///
-/// - They keep no count of tries, no dead letters and no list of consumers.
-///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods for
-///   dead letters and [`Queue::delete`](crate::Queue::delete) fail with
-///   [`QueueError::NotInLayout`](crate::QueueError::NotInLayout).
-///   [`Item::attempt`](crate::Item::attempt) is 1 each time, and what has no place in
-///   [`QueueReport`](crate::QueueReport) is 0.
-/// - Those without claims can be taken from with [`AtMostOnce`](crate::AtMostOnce) only.
+/// - They have no counts of tries, dead letters or lists of consumers.
+///   [`QueueBuilder::max_tries`](crate::QueueBuilder::max_tries), [`Item::bury`](crate::Item::bury), the methods
+///   for dead letters and [`Queue::delete`](crate::Queue::delete) fail with
+///   [`QueueError::NotInLayout`](crate::QueueError::NotInLayout). [`Item::attempt`](crate::Item::attempt) is always
+///   1, and the corresponding numbers in [`QueueReport`](crate::QueueReport) are 0.
+/// - Items of layouts without claims can only be taken with [`AtMostOnce`](crate::AtMostOnce).
 /// - All items are in one directory, which each listing reads: they are for hundreds of items, not for thousands. A
-///   consumer goes by a listing for 16 items, and so may pass over an item of a higher priority that has come
-///   meanwhile, unless it is to take [strictly in order](crate::QueueBuilder::strictly_in_order).
-/// - The first of the consumers that wait is told of each item and claim that comes or goes, of whichever program.
-///   Our others wait beside the queue, in `<path>-__lockkeeper__`.
-/// - The id of an item is the name of its node. A [put](crate::Queue::put) gives an empty one if its reply was lost:
-///   it is known then that the item was put, and its name is not.
+///   consumer uses one listing for 16 items, so that it may miss an item of a higher priority that was put since,
+///   unless it takes [strictly in order](crate::QueueBuilder::strictly_in_order).
+/// - The first of the waiting consumers gets an event for each item and claim that any program creates or deletes.
+///   Our other consumers wait outside of the queue, in `<path>-__lockkeeper__`.
+/// - The id of an item is the name of its node. A [put](crate::Queue::put) whose reply was lost returns an empty
+///   id: the item was put, but its name is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueLayout {
-    /// Our own, with all abilities.
+    /// Lockkeeper's own, which supports all options.
     #[default]
     Lockkeeper,
     /// Curator's `DistributedQueue`: `<path>/queue-<number>`, an item file. With
     /// [claims](crate::QueueBuilder::lock_path) if the Java programs have a `lockPath`.
     CuratorQueue,
-    /// Curator's `DistributedPriorityQueue`: lower [priorities](crate::PutOptions::priority) first; without one, 0. Claims as with
-    /// `CuratorQueue`. What Curator's own programs put back comes before all others, as it loses its priority; a
-    /// retry of ours keeps it.
+    /// Curator's `DistributedPriorityQueue`: lower [priorities](crate::PutOptions::priority) first; default 0.
+    /// Claims as in `CuratorQueue`. An item that Curator's own programs put back loses its priority, and comes
+    /// before all others; a retry by Lockkeeper keeps it.
     CuratorPriority,
-    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](crate::PutOptions::due_unix_ms), by the wall clock of each
-    /// consumer, as in Curator; without a time, at once. Claims as with `CuratorQueue`.
+    /// Curator's `DistributedDelayQueue`: an item is free when it is [due](crate::PutOptions::due_unix_ms), by the
+    /// wall clock of each consumer, as in Curator; by default at once. Claims as in `CuratorQueue`.
     CuratorDelay,
-    /// Curator's `DistributedIdQueue`: items have an [id](crate::PutOptions::id) in their names, by which Curator's programs can
-    /// remove them; without one, a random one. Claims as with `CuratorQueue`.
+    /// Curator's `DistributedIdQueue`: items have an [id](crate::PutOptions::id) in their names, by which Curator's
+    /// programs can remove them; by default a random one. Claims as in `CuratorQueue`.
     CuratorId,
-    /// Curator's `SimpleDistributedQueue`, which is the recipe of ZooKeeper's documentation: `<path>/qn-<number>`, the
-    /// value as it is. Without claims.
+    /// Curator's `SimpleDistributedQueue`, which is the recipe of ZooKeeper's documentation: `<path>/qn-<number>`,
+    /// with the plain value. Without claims.
     CuratorSimple,
-    /// kazoo's `Queue`: `<path>/entry-<priority>-<number>`, the value as it is. Lower
-    /// [priorities](crate::PutOptions::priority) first, from 0 to 999; without one, 100. Without claims.
+    /// kazoo's `Queue`: `<path>/entry-<priority>-<number>`, with the plain value. Lower
+    /// [priorities](crate::PutOptions::priority) first, from 0 to 999; default 100. Without claims.
     KazooQueue,
     /// kazoo's `LockingQueue`: as `KazooQueue`, in `<path>/entries`; claims in `<path>/taken`.
     KazooLocking,
@@ -62,7 +61,7 @@ pub enum QueueLayout {
 impl fmt::Display for QueueLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Lockkeeper => "our own layout",
+            Self::Lockkeeper => "Lockkeeper's layout",
             Self::CuratorQueue => "Curator's DistributedQueue",
             Self::CuratorPriority => "Curator's DistributedPriorityQueue",
             Self::CuratorDelay => "Curator's DistributedDelayQueue",
@@ -79,7 +78,7 @@ impl QueueLayout {
         self == Self::Lockkeeper
     }
 
-    /// What an item can be put with.
+    /// The options that an item may have.
     pub(super) fn abilities(self) -> &'static [Ability] {
         match self {
             Self::Lockkeeper => Ability::ALL,
@@ -96,7 +95,7 @@ impl QueueLayout {
         with.contains(&self)
     }
 
-    /// Whether the claims are where the builder says.
+    /// Whether the builder sets the path of the claims.
     pub(super) fn takes_lock_path(self) -> bool {
         self.has_files()
     }
@@ -109,7 +108,7 @@ impl QueueLayout {
         }
     }
 
-    /// The directory of the claims, if there are any.
+    /// The directory of the claims, if any.
     pub(super) fn claims(
         self,
         path: &ZnodePath,

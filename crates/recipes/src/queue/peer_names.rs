@@ -1,4 +1,4 @@
-//! How other libraries name the items of their queues, and what is in the nodes: pure.
+//! Names and data of items in other libraries' queues. No I/O.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -7,35 +7,35 @@ use crate::queue::layout::Entry;
 use crate::queue::options::PutOptions;
 use crate::queue::peer_layouts::QueueLayout;
 
-/// The beginning of each name.
+/// The prefixes of names.
 const CURATOR: &str = "queue-";
 const SIMPLE: &str = "qn-";
 const KAZOO: &str = "entry-";
 
-/// What is around the id and the due time in Curator's names.
+/// The separator around the id and the due time in Curator's names.
 const SEPARATOR: char = '|';
 
-/// The beginning of Curator's item files, before their items, and after them.
+/// The markers at the beginning of Curator's item files, before an item, and at the end.
 const ITEM_FILE: i32 = 0x0001_0001;
 const ITEM: u8 = 1;
 const END: u8 = 2;
 
-/// kazoo's priority of an item that is given none, and the last one.
+/// kazoo's default priority, and its largest one.
 const KAZOO_PRIORITY: i32 = 100;
 const LAST_KAZOO_PRIORITY: i32 = 999;
 
-/// What a new item of ours is called when the caller does not say.
-pub(super) struct Defaults<'a> {
-    /// The present time, in milliseconds since 1970.
+/// Values for the name of a new item if the caller does not set them.
+pub(super) struct NameDefaults<'a> {
+    /// The current time, in milliseconds since 1970.
     pub(super) now_unix_ms: u64,
     pub(super) id: &'a str,
 }
 
-/// An item that is listed.
+/// A listed item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedItem {
     pub(super) entry: Entry,
-    /// From when on it is free, in milliseconds since 1970.
+    /// When it is due, in milliseconds since 1970.
     pub(super) due_unix_ms: u64,
 }
 
@@ -48,17 +48,18 @@ impl QueueLayout {
         }
     }
 
-    /// The name of a new item, before its number; or why there is none with these options, which the layout has.
+    /// The name of a new item, without its number; or why these options are invalid, although the layout supports
+    /// them.
     pub(super) fn new_name(
         self,
         options: &PutOptions,
-        default: &Defaults<'_>,
+        default: &NameDefaults<'_>,
     ) -> Result<String, String> {
         let prefix = self.prefix();
         Ok(match self {
             Self::CuratorPriority => {
                 let priority = options.priority.unwrap_or_default();
-                // So that text is sorted as the numbers are.
+                // So that the text sorts like the numbers.
                 format!("{prefix}{}{priority:08X}", u8::from(priority >= 0))
             }
             Self::KazooQueue | Self::KazooLocking => {
@@ -73,13 +74,13 @@ impl QueueLayout {
                 let due = options.due_from(default.now_unix_ms);
                 // Curator's programs read no others.
                 if due == 0 || i64::try_from(due).is_err() {
-                    return Err(format!("{due} ms is no time that Curator has"));
+                    return Err(format!("{due} ms is outside of Curator's range of times"));
                 }
                 format!("{prefix}{SEPARATOR}{due:08X}{SEPARATOR}")
             }
             Self::CuratorId => {
                 let id = options.id.as_deref().unwrap_or(default.id);
-                // Curator would write another one, under which its own programs do not find it.
+                // Curator would write another one, under which its own programs do not find the item.
                 if id.is_empty() || id.contains(['/', SEPARATOR]) {
                     return Err(format!("the id {id:?} is empty, or has a / or |"));
                 }
@@ -89,25 +90,25 @@ impl QueueLayout {
         })
     }
 
-    /// The items among these names, in the order in which they are taken. All others are left alone.
-    pub(super) fn items_of(self, names: &[String]) -> Vec<Named> {
+    /// The items among these names, in the order in which they are taken. Other names are ignored.
+    pub(super) fn items_of(self, names: &[String]) -> Vec<NamedItem> {
         let mut items: Vec<_> = names.iter().filter_map(|name| self.read(name)).collect();
         items.sort_by(|a, b| self.order(a).cmp(&self.order(b)));
         items
     }
 
-    fn read(self, name: &str) -> Option<Named> {
+    fn read(self, name: &str) -> Option<NamedItem> {
         name.strip_prefix(self.prefix())?;
         let (_, digits) = without_number(name)?;
         let number = digits.parse().ok()?;
         let due_unix_ms = if self == Self::CuratorDelay { due_of(name) } else { 0 };
-        // The name is used again by nobody: it has a number.
+        // The name is not used again, because it has a number.
         let entry = Entry::plain(Segment::first_of(PLAIN), number, name.to_owned());
-        Some(Named { entry, due_unix_ms })
+        Some(NamedItem { entry, due_unix_ms })
     }
 
-    /// By which items are sorted.
-    fn order(self, item: &Named) -> (u64, &str, &str) {
+    /// The sort key of items.
+    fn order(self, item: &NamedItem) -> (u64, &str, &str) {
         let name = item.entry.id.as_str();
         match self {
             Self::CuratorDelay => {
@@ -121,7 +122,7 @@ impl QueueLayout {
         }
     }
 
-    /// What is in the node of an item with this value.
+    /// The data of the node of an item with this value.
     pub(super) fn to_data(self, value: &Bytes) -> Bytes {
         if !self.has_files() {
             return value.clone();
@@ -135,16 +136,16 @@ impl QueueLayout {
         file.freeze()
     }
 
-    /// The values in a node: one, unless it is a file in which one of Curator's programs has put several together.
+    /// The values in a node: one, unless it is a file in which a Curator program has put several together.
     pub(super) fn values(self, data: &Bytes) -> Result<Vec<Bytes>, String> {
         if !self.has_files() {
             return Ok(vec![data.clone()]);
         }
-        let cut = |_| "Curator's item file is cut short".to_owned();
+        let cut = |_| "Curator's item file is truncated".to_owned();
         let mut rest = data.clone();
         let version = rest.try_get_i32().map_err(cut)?;
         if version != ITEM_FILE {
-            return Err(format!("{version:#010x} is not how Curator's item files begin"));
+            return Err(format!("{version:#010x} is not the version of Curator's item files"));
         }
 
         let mut values = Vec::new();
@@ -152,7 +153,9 @@ impl QueueLayout {
             match rest.try_get_u8().map_err(cut)? {
                 END => return Ok(values),
                 ITEM => {}
-                other => return Err(format!("{other} is no part of Curator's item files")),
+                other => {
+                    return Err(format!("{other} is not a valid marker in Curator's item files"));
+                }
             }
             let length = rest.try_get_i32().map_err(cut)?;
             match usize::try_from(length) {
@@ -163,7 +166,7 @@ impl QueueLayout {
     }
 }
 
-/// The name of an item that is put back: where it was put before, without its number.
+/// The name for an item that is put back: the name under which it was put, without its number.
 pub(super) fn same_slot(name: &str) -> &str {
     without_number(name).map_or(name, |(before, _)| before)
 }
@@ -173,14 +176,14 @@ fn without_number(name: &str) -> Option<(&str, &str)> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some((before, digits))
 }
 
-/// What is before, between and after the first two separators.
+/// The texts before, between and after the first two separators.
 fn parts(name: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = name.split_once(SEPARATOR)?;
     let (between, after) = rest.split_once(SEPARATOR)?;
     Some((before, between, after))
 }
 
-/// When the item of this name is due. As in Curator, one without a time is so at once.
+/// When the item of this name is due. As in Curator, an item without a time is due at once.
 fn due_of(name: &str) -> u64 {
     let due = name.rsplit(SEPARATOR).nth(1).filter(|_| parts(name).is_some());
     due.and_then(|due| i64::from_str_radix(due, 16).ok())
@@ -194,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const DEFAULTS: Defaults<'_> = Defaults { now_unix_ms: 0x0123_4567, id: "7f" };
+    const DEFAULTS: NameDefaults<'_> = NameDefaults { now_unix_ms: 0x0123_4567, id: "7f" };
 
     fn name(layout: QueueLayout, options: &PutOptions) -> Result<String, String> {
         layout.new_name(options, &DEFAULTS)
@@ -249,7 +252,7 @@ mod tests {
         let by_number = ["queue-0000000002", "queue-0000000010"];
         assert_eq!(order(QueueLayout::CuratorQueue, &[by_number[1], by_number[0]]), by_number);
 
-        // What Curator puts back has lost its priority, and so comes before those without a sign.
+        // An item that Curator puts back has lost its priority, and so comes before those without a sign.
         let by_priority = [
             "queue-0000000012",
             "queue-0FFFFFFFF0000000003",

@@ -1,12 +1,12 @@
-//! Which entry a consumer tries next: pure.
+//! Which entry a consumer tries next. No I/O.
 //!
-//! One listing serves many takes. Of the items of one key it has the oldest only, and of a kind no more than may be
-//! worked on at once.
-//! Consumers that have the same listing, and the same list of consumers, try
-//! different entries: each begins with those whose number falls to its rank. So two seldom try one item. An entry
-//! that falls to a consumer that stands still is taken when the others have come to the end of what falls to
-//! them: they list no more than a window. As it seldom stands still, they try one of its entries at first, twice as many
-//! each time, and list again when one was not free.
+//! One listing serves many takes. Of the items with the same key it has only the oldest, and of a kind no more than
+//! may be worked on at the same time.
+//!
+//! Consumers with the same listing, and the same list of consumers, try different entries: each starts with the
+//! entries whose number matches its rank. So two seldom try the same item. If a consumer is paused, the others take
+//! its share when they have finished their own: they list no more than a window. Because this is rare, they try one
+//! of its entries at first, twice as many each time, and list again when one was not free.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -14,48 +14,48 @@ use std::time::Duration;
 use lockkeeper_client::{Instant, ZnodePath};
 
 use crate::queue::lanes::Segment;
-use crate::queue::layout::{ClaimName, Entry, Places, place_of_kind};
-use crate::queue::peer_names::Named;
+use crate::queue::layout::{ClaimName, Entry, QueueNodes, place_of_kind};
+use crate::queue::peer_names::NamedItem;
 
-/// How old a listing is at most that is still used.
-const OLDEST_LISTING: Duration = Duration::from_secs(2);
+/// The maximum age of a listing.
+const MAX_LISTING_AGE: Duration = Duration::from_secs(2);
 
-/// How many items that it cannot read a consumer remembers. If there are more, it meets them again.
-const MOST_UNREADABLE: usize = 10_000;
+/// How many undecodable items a consumer remembers. If there are more, it finds them again.
+const MAX_UNREADABLE: usize = 10_000;
 
-/// What one request has read, all in one state of the servers.
-pub(super) struct Window<'a> {
+/// The result of one request, all from one state of the servers.
+pub(super) struct ListingWindow<'a> {
     /// Segments, and the names in them.
     pub(super) segments: Vec<(Segment, &'a [String])>,
     pub(super) claims: &'a [String],
     pub(super) workers: &'a [String],
-    /// The versions of the entries that were asked for.
+    /// The versions of the requested entries.
     pub(super) versions: HashMap<String, i32>,
-    /// The places of kinds that are taken.
+    /// The places of kinds that are in use.
     pub(super) busy: &'a [String],
-    /// The time, in milliseconds since 1970 by the servers' clock; 0 if nothing listed depends on it.
+    /// The time, in milliseconds since 1970 by the servers' clock; 0 if no listed entry depends on it.
     pub(super) now_unix_ms: u64,
 }
 
-/// How a consumer chooses.
+/// The rules by which a consumer chooses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a> {
+pub(super) struct PickRule<'a> {
     /// The name of this consumer.
     pub(super) own: &'a str,
-    /// Whether the oldest comes first, whoever else tries it.
+    /// Whether the oldest comes first, even if other consumers try it.
     pub(super) strictly: bool,
-    /// How many items of a kind are worked on at once.
+    /// How many items of a kind are worked on at the same time.
     pub(super) limits: &'a BTreeMap<String, u32>,
 }
 
-/// An entry that seems to be free, at this version.
+/// An entry that seems to be free at this version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FreeEntry {
     pub(super) entry: Entry,
     pub(super) version: i32,
-    /// Since when it may be taken, if it was paused until then.
+    /// Until when it was paused, if it was.
     pub(super) paused_until: Option<u64>,
-    /// The place that it takes among those that work on its kind.
+    /// The place of its kind that a take will use.
     pub(super) place_of_kind: Option<u32>,
 }
 
@@ -64,8 +64,8 @@ impl FreeEntry {
         Self { entry, version, paused_until: None, place_of_kind: None }
     }
 
-    /// The node that has kept it from being taken, if there is one.
-    pub(super) fn pause(&self, places: &Places) -> Option<ZnodePath> {
+    /// The node that has paused it, if any.
+    pub(super) fn pause(&self, places: &QueueNodes) -> Option<ZnodePath> {
         let until = self.paused_until?;
         Some(self.entry.pause(places, self.version, until))
     }
@@ -73,27 +73,27 @@ impl FreeEntry {
 
 /// What a consumer remembers of the last listing.
 #[derive(Debug, Default)]
-pub(super) struct Picks {
+pub(super) struct PickList {
     picks: VecDeque<FreeEntry>,
     /// When they were listed.
     listed_at: Option<Instant>,
-    /// Whether they fall to other consumers.
+    /// Whether they are the share of other consumers.
     are_of_others: bool,
-    /// How many of these are tried at once: one that is not free makes a batch again.
+    /// How many of these are tried at once: starts over when one was not free.
     few: usize,
-    /// Entries that were taken before, by somebody: their versions are read with the next listing. By id, in one
-    /// order, so that a simulation can be repeated.
+    /// Entries that were taken before: their versions are read with the next listing. Sorted by id, so that
+    /// simulations are reproducible.
     raised: BTreeMap<String, Entry>,
-    /// Items that this consumer cannot read, which it leaves to others.
+    /// Items that this consumer cannot decode, and leaves to others.
     unreadable: HashSet<String>,
-    /// The keys that were met in this listing: only the first item of a key is tried.
+    /// The keys that occur in this listing: only the first item of a key is tried.
     keys: HashSet<String>,
-    /// When the next item is due of those that are not yet.
+    /// When the next delayed item is due.
     next_due_unix_ms: Option<u64>,
 }
 
-impl Picks {
-    /// The next ones to try, up to `most`, all at the same time.
+impl PickList {
+    /// The next entries to try, up to `most`, all at the same time.
     pub(super) fn next_some(&mut self, most: usize) -> Vec<FreeEntry> {
         let mut some = most.min(self.picks.len());
         if self.are_of_others {
@@ -103,27 +103,27 @@ impl Picks {
         self.picks.drain(..some).collect()
     }
 
-    /// Whether what was listed last falls to other consumers.
+    /// Whether the last listing has only the share of other consumers.
     pub(super) fn are_of_others(&self) -> bool {
         self.are_of_others
     }
 
-    /// Forgets what falls to others: it is not this consumer's turn to try them, or one of them was not free, so that
-    /// they are at work.
+    /// Forgets the share of others: this consumer must not try it yet, or one of the entries was not free, so that
+    /// they are active.
     pub(super) fn leave_others(&mut self) {
         if self.are_of_others {
             self.forget();
         }
     }
 
-    /// Forgets a listing that is too old by now: what was given back since would wait.
+    /// Forgets a listing that is too old: it lacks items that were given back since.
     pub(super) fn forget_old(&mut self, now: Instant) {
-        if self.listed_at.is_some_and(|then| now.saturating_sub(OLDEST_LISTING) > then) {
+        if self.listed_at.is_some_and(|then| now.saturating_sub(MAX_LISTING_AGE) > then) {
             self.forget();
         }
     }
 
-    /// What was taken in last was listed now.
+    /// Records the time of the last listing.
     pub(super) fn listed(&mut self, now: Instant) {
         self.listed_at = Some(now);
     }
@@ -133,20 +133,20 @@ impl Picks {
         self.picks.clear();
     }
 
-    /// The entry has another version than was thought.
+    /// Records that the entry has another version than expected.
     pub(super) fn raise(&mut self, entry: Entry) {
         self.raised.insert(entry.id.clone(), entry);
     }
 
-    /// The item cannot be read here. Says whether that is new.
+    /// Records that the item cannot be decoded. Returns whether that is new.
     pub(super) fn skip(&mut self, id: &str) -> bool {
-        if self.unreadable.len() >= MOST_UNREADABLE {
+        if self.unreadable.len() >= MAX_UNREADABLE {
             self.unreadable.clear();
         }
         self.unreadable.insert(id.to_owned())
     }
 
-    /// Goes on from another place, as somebody else tries the same ones.
+    /// Continues at a random place, because another consumer tries the same entries.
     pub(super) fn scatter(&mut self) {
         let first = fastrand::usize(..=self.picks.len());
         self.picks.rotate_left(first);
@@ -156,16 +156,15 @@ impl Picks {
         self.next_due_unix_ms
     }
 
-    /// The entries whose versions have to be read with the next listing.
+    /// The entries whose versions must be read with the next listing.
     pub(super) fn raised(&self) -> impl Iterator<Item = &Entry> {
         self.raised.values()
     }
 
-    /// Takes in a listing of another library's queue, in its order: those are tried, up to `most`, that have no claim
-    /// and are due.
+    /// Adds a listing of another library's queue, in its order: items without a claim that are due, up to `most`.
     pub(super) fn take_in_named(
         &mut self,
-        items: Vec<Named>,
+        items: Vec<NamedItem>,
         claims: &[String],
         now_unix_ms: u64,
         most: usize,
@@ -181,19 +180,19 @@ impl Picks {
         self.picks = picks.collect();
     }
 
-    /// A listing begins, of one window or several.
+    /// Begins a listing, of one window or several.
     pub(super) fn begin(&mut self) {
         self.keys.clear();
         self.next_due_unix_ms = None;
     }
 
-    /// Something comes into the queue, or becomes free, at this time.
+    /// Records that an item is due, or free, at this time.
     pub(super) fn due(&mut self, unix_ms: u64) {
         self.next_due_unix_ms = Some(self.next_due_unix_ms.map_or(unix_ms, |it| it.min(unix_ms)));
     }
 
-    /// Takes in a window of a listing. Says whether there is something to try.
-    pub(super) fn take_in(&mut self, listed: &Window<'_>, rule: Rule<'_>) -> bool {
+    /// Adds a window of a listing. Returns whether it has entries to try.
+    pub(super) fn take_in(&mut self, listed: &ListingWindow<'_>, rule: PickRule<'_>) -> bool {
         let claims: HashMap<_, _> = listed
             .claims
             .iter()
@@ -206,7 +205,7 @@ impl Picks {
             .flat_map(|(segment, names)| names.iter().filter_map(|it| Entry::read(*segment, it)))
             .collect();
         entries.sort_unstable_by_key(|entry| (entry.segment, entry.number));
-        // What is not listed any more is gone. Other windows are listed before and after this one.
+        // Entries that are no longer listed are gone. Other windows are listed before and after this one.
         let is_listed = |entry: &Entry| listed.segments.iter().any(|(it, _)| *it == entry.segment);
         self.raised.retain(|_, raised| !is_listed(raised) || entries.contains(raised));
 
@@ -217,7 +216,7 @@ impl Picks {
         };
         let mut free = Vec::with_capacity(entries.len());
         for entry in entries {
-            // Also one that is claimed, paused or cannot be read here: those behind it have to wait.
+            // Including entries that are claimed, paused or undecodable: those behind them have to wait.
             if entry.key().is_some_and(|key| !self.keys.insert(key.to_owned())) {
                 continue;
             }
@@ -240,7 +239,7 @@ impl Picks {
             };
             match places.of_kind(pick.entry.kind()) {
                 Ok(place) => pick.place_of_kind = place,
-                Err(AllTaken) => continue,
+                Err(NoFreePlace) => continue,
             }
             free.push(pick);
         }
@@ -249,7 +248,7 @@ impl Picks {
         let (own, mut others): (Vec<_>, Vec<_>) =
             free.into_iter().partition(|pick| rule.strictly || pick.entry.number % workers == rank);
         if own.is_empty() && !others.is_empty() {
-            // From another one each, as all others do the same now.
+            // From different ones, because all others do the same now.
             let first = usize::try_from(rank).unwrap_or_default() % others.len();
             others.rotate_left(first);
         }
@@ -262,16 +261,16 @@ impl Picks {
 /// The places of limited kinds.
 struct PlacesOfKinds<'a> {
     busy: HashSet<&'a str>,
-    rule: Rule<'a>,
+    rule: PickRule<'a>,
     given: HashMap<&'a str, u32>,
 }
 
-/// As many items of a kind are worked on as may be.
-struct AllTaken;
+/// All places of a kind are in use.
+struct NoFreePlace;
 
 impl<'a> PlacesOfKinds<'a> {
     /// A free place of a kind; `None` if it has no limit.
-    fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, AllTaken> {
+    fn of_kind(&mut self, kind: Option<&str>) -> Result<Option<u32>, NoFreePlace> {
         let limit = kind.and_then(|kind| self.rule.limits.get_key_value(kind));
         let Some((kind, limit)) = limit else { return Ok(None) };
         let next = self.given.entry(kind).or_default();
@@ -282,12 +281,12 @@ impl<'a> PlacesOfKinds<'a> {
                 return Ok(Some(place));
             }
         }
-        Err(AllTaken)
+        Err(NoFreePlace)
     }
 }
 
-/// How many consumers are before this one, and how many there are, at least 1. Nodes of one consumer, of which one may
-/// be of a session that is not over yet, have one name up to the point.
+/// The number of consumers before this one, and of all, at least 1. Nodes of one consumer, for its current and an
+/// earlier session, have the same name up to the dot.
 fn place_among(workers: &[String], own: &str) -> (u32, u32) {
     let own = consumer_of(own);
     let others = workers.iter().map(|name| consumer_of(name)).filter(|name| *name != own);
@@ -311,13 +310,13 @@ mod tests {
 
     static UNLIMITED: BTreeMap<String, u32> = BTreeMap::new();
 
-    fn rule(own: &str) -> Rule<'_> {
-        Rule { own, strictly: false, limits: &UNLIMITED }
+    fn rule(own: &str) -> PickRule<'_> {
+        PickRule { own, strictly: false, limits: &UNLIMITED }
     }
 
-    fn window<'a>(segments: Vec<(Segment, &'a [String])>) -> Window<'a> {
+    fn window<'a>(segments: Vec<(Segment, &'a [String])>) -> ListingWindow<'a> {
         let versions = HashMap::new();
-        Window { segments, claims: &[], workers: &[], versions, busy: &[], now_unix_ms: 0 }
+        ListingWindow { segments, claims: &[], workers: &[], versions, busy: &[], now_unix_ms: 0 }
     }
 
     fn id(number: u32) -> String {
@@ -328,12 +327,12 @@ mod tests {
         numbers.into_iter().map(|number| format!("{}.0-{number:010}", id(number))).collect()
     }
 
-    /// The numbers that a consumer tries, of a listing with these claims and consumers.
+    /// The numbers that a consumer tries, for a listing with these claims and consumers.
     fn tried(entries: &[String], claims: &[String], workers: &[&str], own: &str) -> Vec<u32> {
         let workers: Vec<_> = workers.iter().map(|&worker| worker.to_owned()).collect();
         let segments = vec![(FIRST, entries)];
-        let mut picks = Picks::default();
-        picks.take_in(&Window { claims, workers: &workers, ..window(segments) }, rule(own));
+        let mut picks = PickList::default();
+        picks.take_in(&ListingWindow { claims, workers: &workers, ..window(segments) }, rule(own));
         std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number).collect()
     }
 
@@ -346,9 +345,9 @@ mod tests {
         let [a, b, c] = three.map(|own| tried(&entries, &[], &three, own));
         assert_eq!((a, b), (vec![0, 3, 6], vec![1, 4, 7]));
         assert_eq!(c, [2, 5, 8]);
-        // Another node of it is of its last session.
+        // The other node is of its last session.
         assert_eq!(tried(&entries, &[], &["a.0", "a.1"], "a.1"), (0..9).collect::<Vec<_>>());
-        // One that is not listed yet counts as well.
+        // A consumer that is not listed yet counts as well.
         assert_eq!(tried(&entries, &[], &["a", "c"], "b"), [1, 4, 7]);
     }
 
@@ -364,13 +363,13 @@ mod tests {
     #[test]
     fn few_at_once_are_tried_of_what_falls_to_others() {
         let workers = ["a", "b"].map(str::to_owned);
-        let mut picks = Picks::default();
-        let list = |picks: &mut Picks, numbers: &[u32]| {
+        let mut picks = PickList::default();
+        let list = |picks: &mut PickList, numbers: &[u32]| {
             let entries = names(numbers.iter().copied());
             let segments = vec![(FIRST, entries.as_slice())];
-            picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
+            picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, rule("a"));
         };
-        let tried = |picks: &mut Picks, most: usize| picks.next_some(most).len();
+        let tried = |picks: &mut PickList, most: usize| picks.next_some(most).len();
 
         list(&mut picks, &[0, 2, 4, 6, 8, 10]);
         assert_eq!([5, 5].map(|most| tried(&mut picks, most)), [5, 1]);
@@ -389,8 +388,8 @@ mod tests {
         let workers = ["a", "b"].map(str::to_owned);
         let entries = names((0..100).map(|it| 2 * it + 1));
         let segments = vec![(FIRST, entries.as_slice())];
-        let mut picks = Picks::default();
-        picks.take_in(&Window { workers: &workers, ..window(segments) }, rule("a"));
+        let mut picks = PickList::default();
+        picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, rule("a"));
         let taken = (0..100).filter(|_| picks.next_some(1).len() == 1);
         assert_eq!(taken.count(), 100);
     }
@@ -399,9 +398,10 @@ mod tests {
     fn an_entry_that_was_taken_before_is_tried_at_the_version_that_was_read() {
         let entries = names([1]);
         let entry = Entry::read(FIRST, &entries[0]).unwrap();
-        let mut picks = Picks::default();
+        let mut picks = PickList::default();
         picks.raise(entry.clone());
-        let listed = |versions| Window { versions, ..window(vec![(FIRST, entries.as_slice())]) };
+        let listed =
+            |versions| ListingWindow { versions, ..window(vec![(FIRST, entries.as_slice())]) };
         assert!(picks.take_in(&listed([(entry.id.clone(), 3)].into()), rule("a")));
         assert_eq!(picks.next_some(1)[0].version, 3);
         assert_eq!(picks.raised().count(), 1, "it stays so");
@@ -418,9 +418,9 @@ mod tests {
         let (first, second) = (names([9, 5]), names([2]));
         let segments = vec![(FIRST.next(), second.as_slice()), (FIRST, first.as_slice())];
         let workers = ["a".to_owned(), "b".to_owned()];
-        let mut picks = Picks::default();
-        let strictly = Rule { strictly: true, ..rule("b") };
-        picks.take_in(&Window { workers: &workers, ..window(segments) }, strictly);
+        let mut picks = PickList::default();
+        let strictly = PickRule { strictly: true, ..rule("b") };
+        picks.take_in(&ListingWindow { workers: &workers, ..window(segments) }, strictly);
         let order = std::iter::from_fn(|| picks.next_some(1).pop()).map(|pick| pick.entry.number);
         assert_eq!(order.collect::<Vec<_>>(), [5, 9, 2]);
     }
@@ -436,24 +436,24 @@ mod tests {
             [entries, claims, busy].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
         let (entries, claims, busy): (Vec<_>, Vec<_>, Vec<_>) = (entries, claims, busy);
         let limits = limits.iter().map(|(kind, most)| ((*kind).to_owned(), *most)).collect();
-        let seen = Window {
+        let seen = ListingWindow {
             claims: &claims,
             busy: &busy,
             now_unix_ms: 1_000,
             ..window(vec![(FIRST, entries.as_slice())])
         };
-        let mut picks = Picks::default();
-        picks.take_in(&seen, Rule { limits: &limits, ..rule("a") });
+        let mut picks = PickList::default();
+        picks.take_in(&seen, PickRule { limits: &limits, ..rule("a") });
         picks.next_some(99).into_iter().map(|pick| pick.entry.id).collect()
     }
 
     #[test]
-    fn of_a_key_only_the_oldest_item_is_tried_and_only_if_nobody_has_it() {
+    fn of_a_key_only_the_oldest_item_is_tried_and_only_if_it_is_free() {
         let entries =
             ["a.0.kx-0000000001", "b.0.kx-0000000002", "c.0-0000000003", "d.0.ky-0000000004"];
         assert_eq!(ids(&entries, &[], &[], &[]), ["a", "c", "d"]);
         assert_eq!(ids(&entries, &["0000000000-0000000001.1"], &[], &[]), ["c", "d"]);
-        // One that is to be tried later blocks its key, until then.
+        // A paused one blocks its key until then.
         assert_eq!(ids(&entries, &["0000000000-0000000001.1~1001"], &[], &[]), ["c", "d"]);
         assert_eq!(ids(&entries, &["0000000000-0000000001.1~1000"], &[], &[]), ["a", "c", "d"]);
     }

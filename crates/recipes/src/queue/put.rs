@@ -1,4 +1,4 @@
-//! How items come into a queue, and back to its end.
+//! Putting items into a queue, and back at its end.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::queue::commit::nothing;
 use crate::queue::core::Core;
 use crate::queue::error::{CommitError, QueueError};
 use crate::queue::lanes::{Lane, PLAIN, Segment};
-use crate::queue::layout::{Entry, NewEntry, Obituary, Places, bad_id, is_id, new_id};
+use crate::queue::layout::{DeadLetterData, Entry, NewEntry, QueueNodes, bad_id, is_id, new_id};
 use crate::queue::long::{NewBody, Upload};
 use crate::queue::marks::{Marks, Requested};
 use crate::queue::options::{Due, PutOptions};
 use crate::wall_clock::millis;
 
-/// An item that is to be put.
+/// An item to put.
 struct NewItem {
     id: String,
     body: Bytes,
@@ -26,7 +26,7 @@ struct NewItem {
 }
 
 impl Core {
-    /// Puts these into the queue, all in one transaction, and gives their ids.
+    /// Puts these items into the queue, all in one transaction, and returns their ids.
     pub(super) async fn put(
         &self,
         values: &[Bytes],
@@ -39,7 +39,7 @@ impl Core {
         Ok(put.into_iter().map(|item| item.marks.name.unwrap_or(item.id)).collect())
     }
 
-    /// The same with one of these, of this own id, whose putter waits for an answer.
+    /// Puts one of these items, with this internal id, for a requester that waits for an answer.
     pub(super) async fn put_request(
         &self,
         id: &str,
@@ -82,7 +82,7 @@ impl Core {
         }
     }
 
-    /// Gives each value an id, and writes those that are long.
+    /// Assigns an id to each value, and writes the long ones.
     async fn new_items(
         &self,
         values: &[Bytes],
@@ -127,7 +127,7 @@ impl Core {
                 let nothing_yet = self.client.transaction();
                 items.iter().fold(nothing_yet, |steps, it| self.put_steps(steps, segment, it))
             };
-            let Places { slots, ids, parts, .. } = &self.places;
+            let QueueNodes { slots, ids, parts, .. } = &self.places;
             let is_taken = |error: &CommitError, directory| {
                 matches!(error.refused(), Some((_, ErrorCode::NodeExists)))
                     && error.is_about(directory)
@@ -150,11 +150,11 @@ impl Core {
                 let (path, id) = (self.path().clone(), id.unwrap_or_default());
                 return Err(QueueError::Exists { path, id });
             }
-            // Somebody else has taken one of these places in the queue.
+            // Another program has taken one of these slots.
         }
     }
 
-    /// Steps that put an item.
+    /// The steps that put an item.
     fn put_steps(&self, steps: Transaction, segment: Segment, item: &NewItem) -> Transaction {
         let NewItem { id, body, marks, .. } = item;
         let steps = steps.create(&self.places.body(id), body.clone(), CreateMode::Persistent);
@@ -185,8 +185,8 @@ impl Core {
         self.new_entry(segment, steps, &NewEntry { id, tries: 0, marks }, nothing())
     }
 
-    /// Makes a write of these steps at the end of a lane. A refusal that `is_own` is for the caller; others end it, or it is
-    /// made in another segment.
+    /// Makes a write of these steps at the end of a lane. A refusal for which `is_own` is true is returned to the
+    /// caller; others end the write, or it is repeated in another segment.
     pub(super) async fn write_at_end(
         &self,
         lane: Lane,
@@ -206,12 +206,13 @@ impl Core {
         }
     }
 
-    /// A write that makes entries in a segment: it gets new ones, and whoever is the first of those that wait looks.
+    /// A write that creates entries in a segment: it requires that the segment gets new ones, and wakes the first
+    /// waiting consumer.
     pub(super) fn at_end_of(&self, segment: Segment, steps: Transaction) -> ClaimWrite {
         let write = ClaimWrite::new(steps).if_at(&self.places.segment(segment), Some(0)).ringing();
         match segment.lane {
             PLAIN => write,
-            // Whoever deletes the queue closes that segment, and cannot know all others.
+            // A program that deletes the queue closes that segment, and may not know the others.
             _ => write.if_at(&self.places.path, Some(0)),
         }
     }
@@ -227,17 +228,18 @@ impl Core {
         steps.create(&node, header, CreateMode::PersistentSequential)
     }
 
-    /// Makes a dead letter of an item whose entry other steps delete. The first step fails if it was cancelled.
+    /// Makes an item, whose entry other steps delete, a dead letter. The first step fails if the item was
+    /// cancelled.
     pub(super) fn bury_steps(
         &self,
         steps: Transaction,
         entry: &Entry,
-        obituary: Obituary,
+        obituary: DeadLetterData,
     ) -> Transaction {
         let Marks { slot, .. } = entry.marks();
-        // A dead letter has no place among those that the queue takes.
+        // A dead letter does not use a slot of the queue's bound.
         let marks = Marks { slot: None, ..entry.marks().clone() };
-        let obituary = Obituary { marks: marks.to_string(), ..obituary };
+        let obituary = DeadLetterData { marks: marks.to_string(), ..obituary };
         let letter = self.places.dead_letter(&entry.id);
         let steps = steps.check(&self.places.body(&entry.id), None);
         let steps = steps.create(&letter, obituary.to_data(), CreateMode::Persistent);
@@ -248,22 +250,22 @@ impl Core {
         }
     }
 
-    /// Steps that delete what an item contains, whose entry other steps delete. The first one fails if it was
+    /// Steps that delete the value of an item, whose entry other steps delete. The first one fails if the item was
     /// cancelled.
     pub(super) fn gone_steps(&self, steps: Transaction, entry: &Entry) -> Transaction {
         let steps = steps.delete(&self.places.body(&entry.id), None);
         self.beside_steps(steps, entry.marks())
     }
 
-    /// Steps that delete what goes with a body that is there: without it, what has the id of the item's putter may be
-    /// another one.
+    /// Steps that delete the nodes that belong to an existing body: without the body, the putter's id may belong to
+    /// another item.
     pub(super) fn beside_steps(&self, steps: Transaction, marks: &Marks) -> Transaction {
         let named = marks.name.as_ref().map(|name| self.places.id_node(name));
         let beside = self.places.beside_body(marks).into_iter().chain(named);
         beside.fold(steps, |steps, node| steps.delete(&node, None))
     }
 
-    /// The node that tells whoever waits for it what has come of an item, and its data; `None` if nobody has asked.
+    /// The node of an item's answer, and its data; `None` if it was not requested.
     pub(super) fn answer_of(
         &self,
         entry: &Entry,
@@ -274,8 +276,8 @@ impl Core {
         Some((self.places.answer(&entry.id), data))
     }
 
-    /// Makes a write that ends an item by these steps and those of the caller, and tells whoever waits for it what has come
-    /// of it. If nobody does any more, the item is ended all the same. Gives how many steps came before the caller's.
+    /// Makes a write that ends an item by these steps and those of the caller, and answers its requester. If the
+    /// requester has left, the item is ended nevertheless. Returns how many steps came before the caller's.
     pub(super) async fn end_and_tell(
         &self,
         entry: &Entry,
@@ -295,7 +297,7 @@ impl Core {
         (self.commit(self.ending(entry, steps.and(writes))).await, own)
     }
 
-    /// A write that ends an item, or puts it back: others can be taken then that its key or its kind has kept back.
+    /// A write that ends an item, or puts it back: others can be taken then that were blocked by its key or kind.
     pub(super) fn ending(&self, entry: &Entry, steps: Transaction) -> ClaimWrite {
         let write = ClaimWrite::new(steps);
         match entry.key().is_some() || entry.kind().is_some() {
@@ -304,14 +306,14 @@ impl Core {
         }
     }
 
-    /// Deletes what there still is of an item that was cancelled, with these steps that delete its entry.
+    /// Deletes the remaining nodes of a cancelled item, together with these steps that delete its entry.
     pub(super) async fn drop_cancelled(&self, steps: Transaction, entry: &Entry) -> ClaimAnswer {
         let first = steps.len();
         let slot = entry.marks().slot.map(|slot| self.places.slot(slot));
         let steps = slot.iter().fold(steps, |steps, node| steps.delete(node, None));
         let parts = self.places.value_nodes(entry.marks());
         let answer = self.answer_of(entry, ItemAnswer::Cancelled);
-        // Whoever looks for what was left may have been quicker, and whoever has asked may have left.
+        // A cleanup may have been faster, and the requester may have left.
         for (with_parts, with_answer) in [(true, true), (true, false), (false, true)] {
             let parts = parts.iter().filter(|_| with_parts);
             let steps = parts.fold(steps.clone(), |steps, node| steps.delete(node, None));
@@ -332,7 +334,7 @@ impl Core {
         self.commit(self.ending(entry, steps)).await
     }
 
-    /// A write at the end of a segment has failed. Returns when it may be made again, at the end of another one.
+    /// Handles a failed write at the end of a segment. Returns when it may be repeated, at the end of another one.
     pub(super) async fn not_at_end(
         &self,
         segment: Segment,
@@ -348,7 +350,7 @@ impl Core {
                 Err(self.deleted())
             }
             _ if error.is_session_expired() => Ok(()),
-            // No step is of the caller's.
+            // None of the steps is the caller's.
             _ => Err(error.for_user(self.path(), usize::MAX)),
         }
     }

@@ -1,4 +1,4 @@
-//! Reads that go on over lost connections and ended sessions.
+//! Reads that continue over lost connections and ended sessions.
 
 use bytes::Bytes;
 use lockkeeper_client::{ReadOp, ReadResult, Reply, ZnodePath, present};
@@ -9,7 +9,7 @@ use crate::queue::lanes::{Segment, read_segments};
 use crate::queue::layout::QueueMark;
 
 impl Core {
-    /// Makes a read until it is answered; `None` if its node is missing.
+    /// Repeats a read until it is answered; `None` if its node is missing.
     async fn read<T>(&self, ask: impl Fn() -> Reply<T>) -> Result<Option<T>, QueueError> {
         loop {
             match present(ask().await) {
@@ -19,16 +19,16 @@ impl Core {
         }
     }
 
-    /// What is in a node; `None` if it is gone.
+    /// The data of a node; `None` if it is missing.
     pub(super) async fn data_in(&self, node: &ZnodePath) -> Result<Option<Bytes>, QueueError> {
         let found = self.read(|| self.client.data(node)).await?;
         Ok(found.map(|(data, _)| data))
     }
 
-    /// The mark of the queue; `None` if there is no node at its path.
+    /// The mark of the queue; `None` if its node is missing.
     ///
     /// # Errors
-    /// [`QueueError::Foreign`] if there is something else.
+    /// [`QueueError::Foreign`] if the node has other data.
     pub(super) async fn mark(&self) -> Result<Option<QueueMark>, QueueError> {
         let foreign = |found| QueueError::Foreign { path: self.path().clone(), found };
         let data = self.data_in(self.path()).await?;
@@ -43,12 +43,12 @@ impl Core {
         Ok(found.map(|(names, _)| names))
     }
 
-    /// The segments, in the order in which they are listed; `None` if there is no queue.
+    /// The segments, in the order in which they are listed; `None` if the queue does not exist.
     pub(super) async fn listed_segments(&self) -> Result<Option<Vec<Segment>>, QueueError> {
         Ok(self.names_in(&self.places.entries).await?.map(|names| read_segments(&names)))
     }
 
-    /// Several reads, all in one state of the servers.
+    /// Several reads, all from one state of the servers.
     pub(super) async fn read_all(&self, ops: Vec<ReadOp>) -> Result<Vec<ReadResult>, QueueError> {
         let answers = self.read(|| self.client.multi_read(ops.clone())).await?;
         Ok(answers.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! [`Request`]: an item whose putter waits for what comes of it.
+//! [`Request`]: an item whose putter waits for an answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::queue::layout::{is_id, new_id};
 use crate::queue::options::PutOptions;
 use crate::queue::sweep::AT_ONCE;
 
-/// An item that was put by [`Queue::request`]. Dropping it gives the answer up, unless it is
+/// An item that was put by [`Queue::request`]. Dropping it discards the answer, unless it is
 /// [kept](PutOptions::keep_answer); the item stays in the queue.
-#[must_use = "dropping it gives the answer up"]
+#[must_use = "dropping it discards the answer"]
 pub struct Request {
     core: Arc<Core>,
-    /// The item's own id.
+    /// The item's internal id.
     item: String,
-    /// The id that its putter has given it.
+    /// The id that its putter has set.
     name: Option<String>,
     node: ZnodePath,
     is_kept: bool,
 }
 
 impl<T, D> Queue<T, D> {
-    /// Puts an item, and gives what waits for its answer. Costs what [`Queue::put`] does.
+    /// Puts an item, and returns a handle that waits for its answer. Costs as much as [`Queue::put`].
     ///
     /// # Errors
     /// As [`Queue::put`].
@@ -38,12 +38,12 @@ impl<T, D> Queue<T, D> {
     /// As [`Queue::put`].
     ///
     /// # Cancel safety
-    /// As [`Queue::put`]: whatever was put has nobody then who waits for it.
+    /// As [`Queue::put`]: the answer of an item that was put is then discarded.
     pub async fn request(&self, value: &T) -> Result<Request, QueueError> {
         self.request_with(value, &PutOptions::new()).await
     }
 
-    /// [`Queue::request`] with options. Costs what [`Queue::put_with`] does.
+    /// [`Queue::request`] with options. Costs as much as [`Queue::put_with`].
     ///
     /// # Errors
     /// As [`Queue::put_with`].
@@ -58,29 +58,29 @@ impl<T, D> Queue<T, D> {
         value: &T,
         options: &PutOptions,
     ) -> Result<Request, QueueError> {
-        self.core.only_own("answers")?;
+        self.core.require_own_layout("answers")?;
         let body = self.encode(std::slice::from_ref(value))?;
         let (core, id) = (&self.core, new_id(&self.core.client));
-        // If nobody knows whether it was put, or asks any more, it is dropped.
+        // Discards the answer if it is unknown whether the item was put, or the caller has gone.
         let request =
             Request::new(core, id.clone(), options.id.clone(), options.keep_answer.is_some());
         core.put_request(&id, &body, options).await?;
         Ok(request)
     }
 
-    /// The request with this id whose answer is [kept](PutOptions::keep_answer); `None` if there is none. Costs 1 round
-    /// trip (1 read), and with an id of the caller's a listing of all answers and 1 for each 100.
+    /// The request with this id whose answer is [kept](PutOptions::keep_answer); `None` if it is not found. Costs 1
+    /// round trip (1 read); for an id that the putter has set, a listing of all answers and 1 for each 100.
     ///
     /// # Errors
     /// As [`Queue::inspect`].
     ///
     /// # Session loss
-    /// Goes on in the next session.
+    /// Continues in the next session.
     ///
     /// # Cancel safety
     /// Safe.
     pub async fn find_request(&self, id: &str) -> Result<Option<Request>, QueueError> {
-        self.core.only_own("answers")?;
+        self.core.require_own_layout("answers")?;
         if !is_id(id) {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ impl<T, D> Queue<T, D> {
             return Ok(Some(Request::new(core, id.to_owned(), None, true)));
         }
 
-        // It may be the name that a putter has given, once or more often: the answer that is kept longest is the newest.
+        // It may be an id that a putter has set, once or more often: the answer that is kept longest is the newest.
         let names = core.names_in(&core.places.answers).await?.unwrap_or_default();
         let mut newest = None;
         for names in names.chunks(AT_ONCE) {
@@ -121,18 +121,19 @@ impl Request {
         self.name.as_deref().unwrap_or(&self.item)
     }
 
-    /// Waits for the answer: what [`Item::done_with_answer`](crate::Item::done_with_answer) was given, or `null` if the
-    /// item was recorded done without one. Costs 1 round trip (1 read) and an event for each note.
+    /// Waits for the answer: the value given to [`Item::done_with_answer`](crate::Item::done_with_answer), or
+    /// `null` if the item was recorded done without one. Costs 1 round trip (1 read) and an event for each note.
     ///
     /// # Errors
     /// [`QueueError::Buried`] if the item is a dead letter, [`QueueError::Cancelled`] if it was cancelled,
-    /// [`QueueError::NoAnswer`] if the answer is not kept any more, [`QueueError::Undecodable`] if it is no `R`.
+    /// [`QueueError::NoAnswer`] if the answer is no longer kept, [`QueueError::Undecodable`] if it cannot be
+    /// decoded as `R`.
     ///
     /// # Session loss
     /// Fails with [`QueueError::NoAnswer`], unless the answer is kept.
     ///
     /// # Cancel safety
-    /// Safe: call it again. To wait for some time only, use `tokio::time::timeout`.
+    /// Safe: call it again. For a time limit, use `tokio::time::timeout`.
     pub async fn answer<R: DeserializeOwned>(&self) -> Result<R, QueueError> {
         loop {
             let (data, mut watcher) = match self.core.client.data_watched(&self.node).await {
@@ -165,11 +166,11 @@ impl Request {
         }
     }
 
-    /// What whoever works on it has [noted](crate::Item::note) last; `None` if nothing, or if it has ended. Costs 1 round
-    /// trip (1 read).
+    /// The last [note](crate::Item::note) of the consumer that works on the item; `None` without a note, or if the
+    /// item has ended. Costs 1 round trip (1 read).
     ///
     /// # Errors
-    /// [`QueueError::NoAnswer`] if it is not kept any more.
+    /// [`QueueError::NoAnswer`] if the answer is no longer kept.
     ///
     /// # Session loss
     /// As [`Request::answer`].
@@ -185,7 +186,7 @@ impl Request {
         }
     }
 
-    /// [Cancels](Queue::cancel) the item. Says whether it was still there. Costs what that does.
+    /// [Cancels](Queue::cancel) the item. Returns whether it was still in the queue. Costs the same.
     ///
     /// # Errors
     /// As [`Queue::cancel`].

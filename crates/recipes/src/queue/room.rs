@@ -1,4 +1,4 @@
-//! Whether a queue has room for an item, and waiting for it.
+//! Whether a queue has room for an item, and waiting for room.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::reads::{data_of, stat_of};
 
-/// For how long it is believed how many items there are.
-const BELIEVED: Duration = Duration::from_secs(1);
+/// How long a count of the items is trusted.
+const TRUST_TIME: Duration = Duration::from_secs(1);
 
-/// After how long whoever waits for room looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How often a put that waits for room counts again.
+const RECOUNT_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Core {
-    /// Room for so many items, with the places that they take. Waits for it, if the bound says so.
+    /// Reserves room for this many items, and returns their slots. Waits for room, if the bound says so.
     ///
     /// # Errors
-    /// [`QueueError::Full`] if there is none.
+    /// [`QueueError::Full`] if there is no room.
     pub(super) async fn room_for(&self, count: usize) -> Result<Vec<Option<u32>>, QueueError> {
         let Some(bound) = self.options.bound else { return Ok(vec![None; count]) };
         let limit = usize::try_from(bound.limit).unwrap_or(usize::MAX);
@@ -64,7 +64,7 @@ impl Core {
             let taken = self.names_in(&self.places.slots).await?.unwrap_or_default();
             let taken: HashSet<u32> = taken.iter().filter_map(|name| name.parse().ok()).collect();
             let mut free: Vec<_> = (0..bound.limit).filter(|slot| !taken.contains(slot)).collect();
-            // Others choose among the same.
+            // Others choose from the same slots.
             fastrand::shuffle(&mut free);
             *lock(&self.room.free) = free;
         }
@@ -73,11 +73,11 @@ impl Core {
         Ok(Some(free.drain(rest..).map(Some).collect()))
     }
 
-    /// How many items there are, as they were counted not long ago.
+    /// The number of items, counted recently.
     async fn count_items(&self) -> Result<usize, QueueError> {
         let now = self.client.now();
         if let Some((count, at)) = *lock(&self.room.counted)
-            && now - at < BELIEVED
+            && now - at < TRUST_TIME
         {
             return Ok(count);
         }
@@ -89,7 +89,7 @@ impl Core {
         Ok(count)
     }
 
-    /// Waits until there may be room. The first of those that wait looks; the others stand in line.
+    /// Waits until there may be room. The first of the waiting puts counts; the others wait in line.
     async fn wait_for_room(
         &self,
         bound: Bound,
@@ -110,7 +110,7 @@ impl Core {
 
         loop {
             if !bound.is_exact {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECOUNT_INTERVAL).await;
                 *lock(&self.room.counted) = None;
                 if self.count_items().await? + count <= limit {
                     return Ok(());

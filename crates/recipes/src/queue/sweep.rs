@@ -1,4 +1,4 @@
-//! What programs have left that died, looked for now and then by those that make the same.
+//! Deletes the remains of programs that died. Programs that create such nodes do so periodically.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use lockkeeper_client::{ReadResult, ZnodePath};
 use crate::queue::answer::AnswerData;
 use crate::queue::core::Core;
 use crate::queue::error::QueueError;
-use crate::queue::layout::{Places, is_id};
+use crate::queue::layout::{QueueNodes, is_id};
 use crate::reads::data_of;
 
-/// How often one handle looks, for each of them.
-const EVERY: Duration = Duration::from_secs(60);
+/// How often one handle cleans up each kind.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many answers are read with one request.
+/// How many answers one request reads.
 pub(super) const AT_ONCE: usize = 100;
 
 impl Core {
-    /// Deletes the answers that were kept for long enough.
+    /// Deletes answers whose time is over.
     pub(super) async fn sweep_answers(&self) -> Result<(), QueueError> {
-        if !self.answers_swept.is_due(EVERY, self.client.now()) {
+        if !self.answers_swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return Ok(());
         }
         let now = self.server_time().await?.least;
@@ -36,7 +36,7 @@ impl Core {
         Ok(())
     }
 
-    /// What is in these answers; `None` where there is none.
+    /// The data of these answers; `None` for missing ones.
     pub(super) async fn answers_in(
         &self,
         nodes: &[ZnodePath],
@@ -49,21 +49,21 @@ impl Core {
         Ok(answers.collect())
     }
 
-    /// Deletes the parts of long values that nobody puts any more, and whose item is not there.
+    /// Deletes the parts of long values that cannot be put any more, and whose item does not exist.
     pub(super) async fn sweep_parts(&self) -> Result<(), QueueError> {
-        if !self.parts_swept.is_due(EVERY, self.client.now()) {
+        if !self.parts_swept.is_due(SWEEP_INTERVAL, self.client.now()) {
             return Ok(());
         }
         let places = &self.places;
         let uploads = self.names_in(&places.parts).await?.unwrap_or_default();
-        for upload in Places::ended_uploads(&uploads) {
+        for upload in QueueNodes::ended_uploads(&uploads) {
             let directory = places.parts_of(upload);
             let Some(id) = self.data_in(&directory).await? else { continue };
             let id = String::from_utf8_lossy(&id).into_owned();
             if !is_id(&id) {
                 continue;
             }
-            // Looked at last: the transaction that has ended the upload has made it, if the item was put.
+            // Read last: if the item was put, the transaction that ended the upload has created it.
             let body = self.data_in(&places.body(&id)).await?;
             if body.is_some_and(|body| body == upload.as_bytes()) {
                 continue;
@@ -71,7 +71,7 @@ impl Core {
             let parts = self.names_in(&directory).await?.unwrap_or_default();
             let nodes = parts.iter().filter_map(|name| directory.child(name).ok());
             for node in nodes.chain([directory.clone()]) {
-                // Whoever looks next tries again if it fails.
+                // If it fails, the next cleanup tries again.
                 drop(self.client.delete(&node, None));
             }
         }

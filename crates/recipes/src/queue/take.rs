@@ -1,4 +1,4 @@
-//! How items are taken: an entry is chosen and claimed; a consumer that finds nothing waits in line.
+//! How items are taken: an entry is chosen and claimed; a consumer that finds none waits in line.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{
     CreateMode, Created, ErrorCode, Failure, NameUse, Stat, Transaction, Watcher,
 };
-use lockkeeper_locks::for_recipes::{LinePlace, grant, out_of_reach};
+use lockkeeper_locks::for_recipes::{TurnPlace, grant, out_of_reach};
 use lockkeeper_locks::{AcquireError, Guard, OwnerInfo};
 
 use crate::exact::shared_write::lock;
@@ -19,72 +19,72 @@ use crate::queue::commit::nothing;
 use crate::queue::core::{Core, Worker};
 use crate::queue::error::QueueError;
 use crate::queue::lanes::{Segment, last_of, read_segments};
-use crate::queue::layout::{ClaimName, Entry, Header, Obituary};
-use crate::queue::picks::{FreeEntry, Picks, Rule, Window};
+use crate::queue::layout::{ClaimName, DeadLetterData, Entry, Header};
+use crate::queue::picks::{FreeEntry, ListingWindow, PickList, PickRule};
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::waits::{AbortOnDrop, connected_again};
 
-/// How many segments are listed at first, and at most, with one request.
+/// How many segments one request lists, at first and at most.
 const FIRST_WINDOW: usize = 2;
-const LONGEST_WINDOW: usize = 32;
+const MAX_WINDOW: usize = 32;
 
-/// An item that was taken.
+/// A taken item.
 #[derive(Debug)]
 pub(super) struct TakenItem {
     pub(super) entry: Entry,
     pub(super) version: i32,
-    /// As it is in its node; `None` if it is missing.
+    /// The data of its body; `None` if that is missing.
     pub(super) body: Option<Bytes>,
-    /// `None` if it was taken at most once.
-    pub(super) held: Option<Held>,
+    /// `None` for at-most-once takes.
+    pub(super) held: Option<HeldClaim>,
 }
 
 /// The right to an item.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldClaim {
     pub(super) guard: Guard,
     pub(super) claim: Claim,
 }
 
-/// Looks whether an item can be read, by its id and its body.
-pub(super) type Reads = dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Send + Sync;
+/// Checks whether an item can be decoded, given its id and body.
+pub(super) type DecodeCheck = dyn Fn(&str, &Bytes) -> Result<(), QueueError> + Send + Sync;
 
 /// How an item is taken.
-pub(super) enum Mode {
+pub(super) enum TakeMode {
     /// It is claimed, and stays until it is done.
     Claim,
-    /// It is gone from then on. One that cannot be read stays.
-    Remove(Arc<Reads>),
+    /// It is removed. An item that cannot be decoded stays.
+    Remove(Arc<DecodeCheck>),
 }
 
-/// What is written with a take beside it.
-struct Notes {
-    /// Who takes it; empty if that is not written.
+/// Optional writes of a take.
+struct TakeNotes {
+    /// The consumer that takes it; empty to leave it out.
     header: Bytes,
-    /// Whether whoever waits for what comes of it is told.
+    /// Whether the requester is answered.
     answers: bool,
 }
 
-/// What came of a try to take an entry.
-pub(super) enum Tried {
+/// The result of a try to take an entry.
+pub(super) enum TryOutcome {
     Taken(Box<TakenItem>),
-    /// Somebody else has it, or it has gone.
+    /// Another consumer has it, or it is gone.
     NotFree,
-    /// The place in line has gone.
+    /// The position in line is gone.
     NotInLine,
-    /// The server has no room for a note of who takes it.
+    /// The server has no space for the consumer's name.
     NoRoom,
-    /// Nobody waits any more for what comes of it.
+    /// The requester has left.
     NoRequester,
 }
 
 impl Core {
-    /// Takes up to `most` items, at least one if there is one, or [waits](Core::take_waiting) for one. Unless the last
-    /// listing has some, in a task of its own: a caller that is not polled must not stand in the way of those who
-    /// wait behind it, nor of the other calls of its handle.
+    /// Takes up to `most` items, at least one if there is one, or [waits](Core::take_waiting) for one. Unless the
+    /// last listing has some, runs in its own task: a caller that is not polled must not block the consumers behind
+    /// it, nor the other calls of its handle.
     pub(super) async fn take(
         self: &Arc<Self>,
-        mode: Mode,
+        mode: TakeMode,
         most: usize,
         waits: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -95,8 +95,8 @@ impl Core {
                 taken = self.take_apart(&mode, most, waits).await?;
             }
             let none = taken.is_empty();
-            // This caller, or the whole program, may have stood still since the grant. What is lost by now is given
-            // back, and never said to be held.
+            // This caller, or the whole program, may have been suspended since the grant. An item that is already
+            // lost is given back, and not returned.
             taken.retain(|item| item.held.as_ref().is_none_or(|held| held.guard.is_held()));
             if none || !taken.is_empty() {
                 return Ok(taken);
@@ -104,13 +104,13 @@ impl Core {
         }
     }
 
-    /// Takes what the last listing has. Holds nothing meanwhile that others wait for.
+    /// Takes entries of the last listing. Holds no lock that other calls wait for.
     async fn take_known(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
-        // What a task of its own asks for is not bound to a lock that the caller runs under.
+        // Requests of a separate task are not bound to a lock that the caller runs under.
         if self.options.strictly || self.client.is_bound() {
             return Ok(Vec::new());
         }
@@ -120,10 +120,10 @@ impl Core {
         Ok(items_of(in_their_places(join_all(tries).await)?))
     }
 
-    /// The same, or more, as it was when a task ended.
+    /// The given entries, or more, after a task has ended.
     async fn take_apart(
         self: &Arc<Self>,
-        mode: &Arc<Mode>,
+        mode: &Arc<TakeMode>,
         most: usize,
         waits: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -135,7 +135,7 @@ impl Core {
             }
         };
         // A task that is aborted with its try is dropped later than this, and the next take may come before.
-        let pending = Pending(&self.picks);
+        let pending = PendingTry(&self.picks);
         let mut task = AbortOnDrop(self.client.tokio_runtime().spawn(taking));
         let ended = (&mut task.0).await;
         pending.settled();
@@ -144,7 +144,7 @@ impl Core {
             Err(error) if error.is_panic() => {
                 Err(QueueError::Panicked { path: self.path().clone() })
             }
-            // It has ended with the client's runtime.
+            // The task has ended with the client's runtime.
             Err(_) => {
                 let path = self.path().clone();
                 Err(QueueError::take(self.path(), AcquireError::ClientClosed { path }))
@@ -152,10 +152,11 @@ impl Core {
         }
     }
 
-    /// Takes up to `most` items, at least one if there is one, `also_others`: even if all fall to other consumers.
+    /// Takes up to `most` items, at least one if there is one; `also_others`: even if all are the share of other
+    /// consumers.
     async fn take_some(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
         also_others: bool,
     ) -> Result<Vec<TakenItem>, QueueError> {
@@ -170,19 +171,19 @@ impl Core {
         }
     }
 
-    /// Tries to take up to `most` of the next entries, all at once; the first one leaves the line with it. Gives what
-    /// came of each, in order, and nothing if there is none. What fails is tried again with the next listing, and
-    /// fails the call only if it is alone.
+    /// Tries to take up to `most` of the next entries, all at once; the first one leaves the line with it. Returns
+    /// the result of each, in order; empty if there are no entries. Failed ones are tried again with the next
+    /// listing, and fail the call only if all have failed.
     async fn try_some(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
         worker: &Worker,
         also_others: bool,
-        place: Option<&LinePlace>,
-    ) -> Result<Vec<Tried>, QueueError> {
+        place: Option<&TurnPlace>,
+    ) -> Result<Vec<TryOutcome>, QueueError> {
         let (picks, _alone) = if self.options.strictly {
-            // Nobody else of this handle tries a later one meanwhile.
+            // No other call of this handle may try a later entry at the same time.
             let mut segments = self.segments.lock().await;
             lock(&self.picks).forget();
             self.list(&mut segments, worker).await?;
@@ -197,8 +198,8 @@ impl Core {
         in_their_places(join_all(tries).await)
     }
 
-    /// Up to `most` entries to try, of the last listing or a new one. `also_others`: even if all that it lists fall to
-    /// other consumers.
+    /// Up to `most` entries to try, of the last listing or a new one. `also_others`: even if all listed ones are
+    /// the share of other consumers.
     async fn pick(
         &self,
         most: usize,
@@ -210,7 +211,7 @@ impl Core {
             return Ok(known);
         }
         let mut segments = self.segments.lock().await;
-        // Another task may have listed meanwhile.
+        // Another task may have listed since.
         let known = self.known(most);
         if !known.is_empty() {
             return Ok(known);
@@ -230,7 +231,7 @@ impl Core {
         picks.next_some(most)
     }
 
-    /// Lists segments, from the first one on, until there is something to try. Brings there before what is due.
+    /// Lists segments, from the first one on, until there is an entry to try. Moves due items first.
     async fn list(&self, segments: &mut Vec<Segment>, worker: &Worker) -> Result<(), QueueError> {
         let listed_at = self.client.now();
         if !self.layout().is_own() {
@@ -256,7 +257,7 @@ impl Core {
                 continue;
             }
             lock(&self.picks).listed(listed_at);
-            // There are others than were listed: what they have may come first, or fall to this consumer.
+            // The listed segments have changed: new ones may come first, or be the share of this consumer.
             let is_enough = found && !lock(&self.picks).are_of_others();
             let comes_later = |it| is_enough && window.last().is_some_and(|last| it > *last);
             let now = window_of(segments, first, width).into_iter();
@@ -269,15 +270,15 @@ impl Core {
                 return Ok(());
             }
             first += width;
-            width = (width * 2).min(LONGEST_WINDOW);
+            width = (width * 2).min(MAX_WINDOW);
             if window_of(segments, first, width).is_empty() {
                 return Ok(());
             }
         }
     }
 
-    /// Lists these segments. Says whether there is something to try, and which segments there are; `None` if the
-    /// queue is gone.
+    /// Lists these segments. Returns whether there are entries to try, and all segments; `None` if the queue is
+    /// gone.
     async fn list_window(
         &self,
         window: &[Segment],
@@ -315,7 +316,7 @@ impl Core {
             |segment: &Segment| last_of(&segments, segment.lane).is_some_and(|it| it != *segment);
         for (segment, _) in listed.iter().filter(|(it, names)| names.is_empty() && is_over(it)) {
             if segments.contains(segment) {
-                // Whoever lists next tries again if it fails.
+                // If it fails, the next listing tries again.
                 drop(self.client.delete(&places.segment(*segment), None));
             }
         }
@@ -328,71 +329,77 @@ impl Core {
         };
         let (claims, workers, busy) = (&claims, &workers, &busy);
         let segments_listed = listed.iter().map(|(it, names)| (*it, names.as_slice())).collect();
-        let seen =
-            Window { segments: segments_listed, claims, workers, versions, busy, now_unix_ms };
-        let rule = Rule { own: worker.node.name(), strictly: self.options.strictly, limits };
+        let seen = ListingWindow {
+            segments: segments_listed,
+            claims,
+            workers,
+            versions,
+            busy,
+            now_unix_ms,
+        };
+        let rule = PickRule { own: worker.node.name(), strictly: self.options.strictly, limits };
         let found = lock(&self.picks).take_in(&seen, rule);
         Ok(Some((found, segments)))
     }
 
-    /// Tries to take an entry, and to leave the line with it.
+    /// Tries to take an entry, and to leave the line in the same transaction.
     async fn attempt(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
-        place: Option<&LinePlace>,
-    ) -> Result<Tried, QueueError> {
-        let pending = Pending(&self.picks);
+        place: Option<&TurnPlace>,
+    ) -> Result<TryOutcome, QueueError> {
+        let pending = PendingTry(&self.picks);
         if !self.layout().is_own() {
             let tried = self.attempt_peers(mode, pick.entry, place).await?;
             pending.settled();
             return Ok(tried);
         }
         if pick.entry.taken(pick.version) >= self.most_tries() {
-            self.bury_worn_out(&pick).await?;
+            self.bury_after_max_tries(&pick).await?;
             pending.settled();
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         }
         pending.settled();
-        let mut notes = Notes { header: self.header.clone(), answers: true };
+        let mut notes = TakeNotes { header: self.header.clone(), answers: true };
         loop {
             match self.attempt_as(mode, pick.clone(), worker, place, &notes).await? {
-                // A server without room refuses data that gets longer, and lets claims be made.
-                Tried::NoRoom if !notes.header.is_empty() => notes.header = nothing(),
-                Tried::NoRoom => return Ok(Tried::NotFree),
-                Tried::NoRequester if notes.answers => notes.answers = false,
+                // A server without space refuses data that grows, but allows claims.
+                TryOutcome::NoRoom if !notes.header.is_empty() => notes.header = nothing(),
+                TryOutcome::NoRoom => return Ok(TryOutcome::NotFree),
+                TryOutcome::NoRequester if notes.answers => notes.answers = false,
                 tried => return Ok(tried),
             }
         }
     }
 
-    /// The same, with these notes.
+    /// Tries to take an entry, with these optional writes.
     async fn attempt_as(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         pick: FreeEntry,
         worker: &Worker,
-        place: Option<&LinePlace>,
-        Notes { header, answers }: &Notes,
-    ) -> Result<Tried, QueueError> {
+        place: Option<&TurnPlace>,
+        TakeNotes { header, answers }: &TakeNotes,
+    ) -> Result<TryOutcome, QueueError> {
         let pause = pick.pause(&self.places);
         let FreeEntry { entry, version, place_of_kind, .. } = pick;
-        let pending = Pending(&self.picks);
+        let pending = PendingTry(&self.picks);
 
         let places = &self.places;
         let (node, body) = (entry.node(places), places.body(&entry.id));
         let claim_node = entry.claim(places, version);
-        // It tells this consumer's claim from another's.
+        // It distinguishes this consumer's claim from others.
         let mark = Bytes::copy_from_slice(worker.node.name().as_bytes());
         let steps = self.client.transaction();
         let steps = match mode {
-            Mode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
+            TakeMode::Claim => steps.set_data(&node, header.clone(), Some(version)).create(
                 &claim_node,
                 mark.clone(),
                 CreateMode::Ephemeral,
             ),
-            Mode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
+            TakeMode::Remove(_) => steps.delete(&node, Some(version)).delete(&body, None),
         };
         let steps = pause.iter().fold(steps, |steps, pause| steps.delete(pause, None));
         let key = entry.key().map(|key| places.busy_key(key));
@@ -403,16 +410,16 @@ impl Core {
         let steps = busy
             .iter()
             .fold(steps, |steps, node| steps.create(node, mark.clone(), CreateMode::Ephemeral));
-        // What is gone when it is taken keeps nobody from the next one.
+        // An item that is removed at once does not block the next one.
         let steps = match mode {
-            Mode::Claim => steps,
-            Mode::Remove(_) => {
+            TakeMode::Claim => steps,
+            TakeMode::Remove(_) => {
                 let steps = busy.into_iter().fold(steps, |steps, node| steps.delete(&node, None));
                 self.beside_steps(steps, entry.marks())
             }
         };
         let answer = match mode {
-            Mode::Remove(_) if *answers => {
+            TakeMode::Remove(_) if *answers => {
                 self.answer_of(&entry, ItemAnswer::Done(serde_json::Value::Null))
             }
             _ => None,
@@ -427,22 +434,22 @@ impl Core {
         let leaves = steps.len();
         let steps = leaving(steps, place);
         let write = match mode {
-            Mode::Claim => ClaimWrite::new(steps),
-            Mode::Remove(_) => self.ending(&entry, steps),
+            TakeMode::Claim => ClaimWrite::new(steps),
+            TakeMode::Remove(_) => self.ending(&entry, steps),
         };
         let write = write.if_at(&worker.node, None);
 
         let (written, body) = match mode {
-            Mode::Claim => {
+            TakeMode::Claim => {
                 let claim = self.new_claim(claim_node, mark, false).with(beside_claim);
                 let write = write.claiming(claim);
-                // Both at once: a body does not change.
+                // Both at once, because a body does not change.
                 tokio::join! { biased; self.commit(write), self.value_of(&entry) }
             }
-            // What is removed cannot be read any more.
-            Mode::Remove(reads) => {
+            // A removed item cannot be read any more.
+            TakeMode::Remove(reads) => {
                 let Some(body) = self.value_of(&entry).await? else {
-                    // It was cancelled. Whoever lists next tries again if this fails.
+                    // It was cancelled. If this fails, the next listing tries again.
                     let gone = self.client.transaction().delete(&node, Some(version));
                     let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
                     let dropped = self.drop_cancelled(gone, &entry).await;
@@ -452,7 +459,7 @@ impl Core {
                         lock(&self.picks).raise(entry);
                     }
                     pending.settled();
-                    return Ok(Tried::NotFree);
+                    return Ok(TryOutcome::NotFree);
                 };
                 reads(&entry.id, &body)?;
                 (self.commit(write).await, Ok(Some(body)))
@@ -464,7 +471,7 @@ impl Core {
             Err(error) => {
                 if error.not_met() == Some(ErrorCode::NoNode) {
                     self.forget_worker(&worker.node);
-                    return Ok(Tried::NotFree);
+                    return Ok(TryOutcome::NotFree);
                 }
                 let is_of_take = |index: usize| index < leaves;
                 if error.refused().is_some_and(|(index, _)| is_of_take(index)) {
@@ -477,70 +484,71 @@ impl Core {
                     }
                     Some((0, ErrorCode::NoNode)) => pending.settled(),
                     Some((0, ErrorCode::QuotaExceeded)) if !header.is_empty() => {
-                        return Ok(Tried::NoRoom);
+                        return Ok(TryOutcome::NoRoom);
                     }
                     Some((index, ErrorCode::NoNode)) if told == Some(index) => {
-                        return Ok(Tried::NoRequester);
+                        return Ok(TryOutcome::NoRequester);
                     }
                     Some((1, ErrorCode::NoNode)) => self.open().await?,
-                    // Its key, or all places of its kind, are taken.
+                    // Its key, or all places of its kind, are in use.
                     Some((index, ErrorCode::NodeExists)) if is_of_take(index) => pending.settled(),
-                    // Or it was cancelled meanwhile.
+                    // Or it was cancelled in the meantime.
                     Some((index, ErrorCode::NoNode)) if is_of_take(index) => {}
-                    Some((_, ErrorCode::NoNode)) => return Ok(Tried::NotInLine),
+                    Some((_, ErrorCode::NoNode)) => return Ok(TryOutcome::NotInLine),
                     _ if error.is_session_expired() => {}
                     _ => return Err(error.for_user(self.path(), usize::MAX)),
                 }
-                return Ok(Tried::NotFree);
+                return Ok(TryOutcome::NotFree);
             }
         };
 
         pending.settled();
         let Some(claim) = written.claim else {
             let taken = TakenItem { entry, version, body: body?, held: None };
-            return Ok(Tried::Taken(Box::new(taken)));
+            return Ok(TryOutcome::Taken(Box::new(taken)));
         };
-        // Without its node, nobody would see that this consumer has gone.
+        // Without its node, others would not notice the end of this consumer.
         if written.session != worker.session {
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         }
         let created = Stat::of_new(written.zxid, written.session);
         let Some(held) = self.hold(claim, created, NameUse::Once).await? else {
-            return Ok(Tried::NotFree);
+            return Ok(TryOutcome::NotFree);
         };
         let held = Some(held);
-        Ok(Tried::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
+        Ok(TryOutcome::Taken(Box::new(TakenItem { entry, version, body: body?, held })))
     }
 
-    /// The right to an item by a claim that was made; `None` if its session is over.
+    /// The right to an item by a claim that was made; `None` if its session has ended.
     pub(super) async fn hold(
         &self,
         claim: Claim,
         stat: Stat,
         name: NameUse,
-    ) -> Result<Option<Held>, QueueError> {
+    ) -> Result<Option<HeldClaim>, QueueError> {
         let created = Created { path: claim.node().clone(), stat };
         match grant(&self.client, self.path(), created, name).await {
-            Ok(guard) => Ok(Some(Held { guard, claim })),
+            Ok(guard) => Ok(Some(HeldClaim { guard, claim })),
             Err(AcquireError::SessionExpired { .. }) => Ok(None),
             Err(error) => Err(QueueError::take(self.path(), error)),
         }
     }
 
-    /// Makes a dead letter of an item that was taken too often.
-    async fn bury_worn_out(&self, pick: &FreeEntry) -> Result<(), QueueError> {
+    /// Makes an item that was taken too often a dead letter.
+    async fn bury_after_max_tries(&self, pick: &FreeEntry) -> Result<(), QueueError> {
         let FreeEntry { entry, version, .. } = pick;
         let (node, pause) = (entry.node(&self.places), pick.pause(&self.places));
         let told = self.data_in(pause.as_ref().unwrap_or(&node)).await?;
         let header = told.map(|data| Header::read(&data)).unwrap_or_default();
         let tries = entry.taken(*version);
         let reason = header.reason.as_deref().unwrap_or("given back or lost each time");
-        self.bury_free(pick, Obituary::worn_out(tries, reason), tries, header.holder).await?;
+        self.bury_free(pick, DeadLetterData::too_many_tries(tries, reason), tries, header.holder)
+            .await?;
         Ok(())
     }
 
-    /// Makes a dead letter of an item that nobody works on. Says whether it is none any more that can be taken at this
-    /// version.
+    /// Makes an item that no consumer works on a dead letter. Returns whether the item cannot be taken at this
+    /// version any more.
     pub(super) async fn bury_free(
         &self,
         free: &FreeEntry,
@@ -550,7 +558,7 @@ impl Core {
     ) -> Result<bool, QueueError> {
         let FreeEntry { entry, version, .. } = free;
         let (node, pause) = (entry.node(&self.places), free.pause(&self.places));
-        let obituary = Obituary { reason, attempts, holder, marks: String::new() };
+        let obituary = DeadLetterData { reason, attempts, holder, marks: String::new() };
         let gone = self.client.transaction().delete(&node, Some(*version));
         let gone = pause.iter().fold(gone, |steps, pause| steps.delete(pause, None));
         let own = gone.len();
@@ -563,11 +571,11 @@ impl Core {
         }
         match buried {
             Ok(_) => Ok(true),
-            // Somebody has it after all, or has buried it.
+            // A consumer has taken or buried it.
             Err(error) if matches!(error.refused(), Some((index, _)) if index < own) => Ok(false),
             Err(error) if error.is_session_expired() => Ok(false),
             Err(error) => {
-                // As on a server without room. Others come before it.
+                // For example on a server without space. Others come before it.
                 if !error.may_pass() {
                     lock(&self.picks).skip(&entry.id);
                 }
@@ -579,7 +587,7 @@ impl Core {
     /// Takes an item, and waits in line until there is one.
     async fn take_waiting(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         loop {
@@ -594,10 +602,10 @@ impl Core {
         }
     }
 
-    /// Waits in line for something to take; nothing if the place was lost.
+    /// Waits in line for an item; returns none if the position was lost.
     async fn wait_in_line(
         self: &Arc<Self>,
-        mode: &Mode,
+        mode: &TakeMode,
         most: usize,
     ) -> Result<Vec<TakenItem>, QueueError> {
         let worker = self.worker().await?;
@@ -609,25 +617,25 @@ impl Core {
             return self.not_in_line(error).await;
         }
 
-        let mut watches = Watches::default();
+        let mut watches = LineWatches::default();
         loop {
-            // Its session may be over, or somebody has deleted its node.
+            // The session may have ended, or the node was deleted.
             if self.worker().await? != worker {
                 return Ok(Vec::new());
             }
             let status = self.client.status();
-            // Before the listing, so that nothing comes between the two.
+            // Set before the listing, so that no change is missed.
             if !watches.set(self).await? {
                 return Ok(Vec::new());
             }
             let tried = self.try_some(mode, most, &worker, true, Some(&place)).await?;
             match tried.first() {
-                Some(Tried::Taken(_)) => {
+                Some(TryOutcome::Taken(_)) => {
                     place.left();
                     return Ok(items_of(tried));
                 }
-                Some(Tried::NotInLine) => return Ok(items_of(tried)),
-                Some(Tried::NotFree | Tried::NoRoom | Tried::NoRequester) => {
+                Some(TryOutcome::NotInLine) => return Ok(items_of(tried)),
+                Some(TryOutcome::NotFree | TryOutcome::NoRoom | TryOutcome::NoRequester) => {
                     let taken = items_of(tried);
                     if !taken.is_empty() {
                         return Ok(taken);
@@ -637,7 +645,7 @@ impl Core {
                 None => {}
             }
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
                 () = watches.changed() => {}
                 () = connected_again(status) => {}
@@ -649,7 +657,7 @@ impl Core {
         }
     }
 
-    /// The place in line was lost, or could not be had.
+    /// Handles a lost position in line, or one that could not be taken.
     async fn not_in_line(&self, error: AcquireError) -> Result<Vec<TakenItem>, QueueError> {
         match error {
             AcquireError::SessionExpired { .. } | AcquireError::NodeDeleted { .. } => {
@@ -659,7 +667,7 @@ impl Core {
         }
     }
 
-    /// Returns when a take that failed may be tried again by work that goes on.
+    /// Returns when a failed take may be repeated by work that continues.
     pub(super) async fn outlast(&self, error: QueueError) -> Result<(), QueueError> {
         if !error.is_retryable() || matches!(error, QueueError::Deleted { .. }) {
             return Err(error);
@@ -670,77 +678,82 @@ impl Core {
     }
 }
 
-/// How many segments are listed at first: one of each lane at least.
+/// How many segments are listed at first: at least one of each lane.
 fn first_window(segments: &[Segment]) -> usize {
     let lanes = segments.chunk_by(|one, next| one.lane == next.lane);
     FIRST_WINDOW.max(lanes.filter(|lane| lane[0].is_ready()).count() + 1)
 }
 
-/// So many of the segments that can be taken from, beginning there.
+/// Up to `width` of the segments that can be taken from, starting at `first`.
 fn window_of(segments: &[Segment], first: usize, width: usize) -> Vec<Segment> {
     let ready = segments.iter().copied().filter(|segment| segment.is_ready());
     ready.skip(first).take(width).collect()
 }
 
-/// What came of each try, in its place: the first one alone has left the line. Fails if all have.
-fn in_their_places(mut tried: Vec<Result<Tried, QueueError>>) -> Result<Vec<Tried>, QueueError> {
+/// The results in their order: only the first one has left the line. Fails if all have failed.
+fn in_their_places(
+    mut tried: Vec<Result<TryOutcome, QueueError>>,
+) -> Result<Vec<TryOutcome>, QueueError> {
     if tried.iter().all(Result::is_err)
         && let Some(failed) = tried.pop()
     {
         return failed.map(|one| vec![one]);
     }
-    Ok(tried.into_iter().map(|one| one.unwrap_or(Tried::NotFree)).collect())
+    Ok(tried.into_iter().map(|one| one.unwrap_or(TryOutcome::NotFree)).collect())
 }
 
-/// What was taken.
-fn items_of(tried: Vec<Tried>) -> Vec<TakenItem> {
+/// The taken items.
+fn items_of(tried: Vec<TryOutcome>) -> Vec<TakenItem> {
     let items = tried.into_iter().filter_map(|tried| match tried {
-        Tried::Taken(item) => Some(*item),
-        Tried::NotFree | Tried::NotInLine | Tried::NoRoom | Tried::NoRequester => None,
+        TryOutcome::Taken(item) => Some(*item),
+        TryOutcome::NotFree
+        | TryOutcome::NotInLine
+        | TryOutcome::NoRoom
+        | TryOutcome::NoRequester => None,
     });
     items.collect()
 }
 
-/// With a step that leaves the line.
-pub(super) fn leaving(steps: Transaction, place: Option<&LinePlace>) -> Transaction {
-    match place.and_then(LinePlace::node) {
+/// Adds a step that leaves the line.
+pub(super) fn leaving(steps: Transaction, place: Option<&TurnPlace>) -> Transaction {
+    match place.and_then(TurnPlace::node) {
         Some(place) => steps.delete(place, None),
         None => steps,
     }
 }
 
-/// A try of an entry that was taken off the listing. Without an outcome, which one that is dropped has not, the entry
-/// may still be the oldest: then the listing is forgotten, as its next entry would be taken before this one.
-struct Pending<'a>(&'a Mutex<Picks>);
+/// A try of an entry that was removed from the listing. If it is dropped without an outcome, the entry may still be
+/// the oldest: then the listing is forgotten, because its next entry would be taken before this one.
+struct PendingTry<'a>(&'a Mutex<PickList>);
 
-impl Pending<'_> {
-    /// The entry was taken, or cannot be had.
+impl PendingTry<'_> {
+    /// The entry was taken, or cannot be taken.
     fn settled(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingTry<'_> {
     fn drop(&mut self) {
         lock(self.0).forget();
     }
 }
 
-/// What the first in line waits by: the node that is written to when there may be something new, and the
-/// consumers, of whom one that has gone may leave items. In other libraries' queues: the directory of the items, and
-/// that of the claims if there is one.
+/// The watches of the first consumer in line: the node that is written when there may be something new, and the
+/// consumers, which may leave items when they end. In other libraries' queues: the directory of the items, and that
+/// of the claims if any.
 #[derive(Default)]
-struct Watches {
+struct LineWatches {
     entries: Option<Watcher>,
     workers: Option<Watcher>,
 }
 
-impl Watches {
-    /// Sets those that are not set. `false` if their nodes are gone.
+impl LineWatches {
+    /// Sets missing watches. `false` if their nodes are gone.
     async fn set(&mut self, core: &Core) -> Result<bool, QueueError> {
         loop {
             let (client, places) = (&core.client, &core.places);
-            // Both in one go.
+            // Pipelined.
             let entries = self.entries.is_none().then(|| match places.layout.is_own() {
                 true => Either::Left(client.data_watched(&places.entries).map_ok(|(_, it)| it)),
                 false => {
@@ -804,14 +817,14 @@ mod tests {
 
     use super::*;
 
-    /// Seen to fail when those that fail were left out.
+    /// Failed when failed tries were left out.
     #[test]
     fn a_try_that_fails_stays_in_its_place() {
-        let failed = || -> Result<Tried, QueueError> {
+        let failed = || -> Result<TryOutcome, QueueError> {
             Err(QueueError::Panicked { path: ZnodePath::new("/jobs").unwrap() })
         };
-        let tried = in_their_places(vec![failed(), Ok(Tried::NotInLine)]).unwrap();
-        assert!(matches!(tried[..], [Tried::NotFree, Tried::NotInLine]));
+        let tried = in_their_places(vec![failed(), Ok(TryOutcome::NotInLine)]).unwrap();
+        assert!(matches!(tried[..], [TryOutcome::NotFree, TryOutcome::NotInLine]));
         assert!(in_their_places(vec![failed(), failed()]).is_err());
         assert!(in_their_places(Vec::new()).unwrap().is_empty());
     }

@@ -14,16 +14,16 @@ use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::item::Item;
 
-/// What becomes of an item that a handler has worked on.
+/// The result of a handler for its item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is done.
+    /// The item is done.
     Done,
-    /// It is to be tried again, after what is in the queue now; [`Item::retry`].
+    /// The item is tried again, after those in the queue now; [`Item::retry`].
     Retry(String),
-    /// The same, not before this time has passed; [`Item::retry_after`].
+    /// The item is tried again, not before this time has passed; [`Item::retry_after`].
     RetryAfter(Duration, String),
-    /// It is a dead letter; [`Item::bury`].
+    /// The item becomes a dead letter; [`Item::bury`].
     Bury(String),
 }
 
@@ -33,7 +33,7 @@ impl From<()> for Verdict {
     }
 }
 
-/// What fails is tried again.
+/// An error means a retry.
 impl<E: Display> From<Result<(), E>> for Verdict {
     fn from(result: Result<(), E>) -> Self {
         match result {
@@ -50,29 +50,29 @@ impl<E: Display> From<Result<Verdict, E>> for Verdict {
 }
 
 impl<T> Queue<T> {
-    /// Has a handler work on each item, on up to `concurrency` at once, for good. Its [`Verdict`], or `Ok` for done and
-    /// an error for a retry, ends the item, unless the handler has ended it. The handler is dropped when its item
-    /// is lost, unless it has asked for the item's end; it runs as in
-    /// [`Guard::run`](lockkeeper_locks::Guard::run), so what it asks of this client is sent only while the item is
-    /// held. Costs what the takes and the ends do.
+    /// Calls a handler for each item, for up to `concurrency` items at once, without end. Its [`Verdict`], or `Ok`
+    /// for done and an error for a retry, ends the item, unless the handler has ended it. The handler is dropped
+    /// when its item is lost, unless it has begun to end the item. It runs as in
+    /// [`Guard::run`](lockkeeper_locks::Guard::run): its requests to this client are sent only while the item is
+    /// held. Costs as much as the takes and the ends.
     ///
-    /// All handlers run in the task that calls this, in turns: one that computes or blocks stops the others, and on a
-    /// single-threaded runtime the session too. Move such work to `tokio::task::spawn_blocking`, or to a task of its
-    /// own.
+    /// All handlers run in the task that calls this, in turns: one that computes or blocks stops the others, and on
+    /// a single-threaded runtime the session too. Move such work to `tokio::task::spawn_blocking`, or to a separate
+    /// task.
     ///
     /// # Panics
     /// If a handler panics. All handlers are dropped then, and their items go to other consumers.
     ///
     /// # Errors
-    /// What cannot pass by waiting: the queue was deleted, is something else, a request is refused, or the client
-    /// was closed. An item that cannot be read is passed over, with a warning in the log.
+    /// Permanent errors: the queue was deleted, the path has other data, a request is refused, or the client was
+    /// closed. An item that cannot be decoded is skipped, with a warning in the log.
     ///
     /// # Session loss
-    /// Drops the handlers, whose items go to other consumers, and goes on in the next session.
+    /// Drops the handlers, whose items go to other consumers, and continues in the next session.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the handlers and gives their items back. To finish what has begun,
-    /// use [`Queue::work_until`].
+    /// Dropping the future drops the handlers and gives their items back. To finish started items, use
+    /// [`Queue::work_until`].
     pub async fn work<F>(
         &self,
         concurrency: usize,
@@ -87,8 +87,9 @@ impl<T> Queue<T> {
         }
     }
 
-    /// [`Queue::work`] until `stop` is over: then no more items are taken, and it returns when those that were taken
-    /// are ended. If no server can be reached, that is when their session is over. Costs what [`Queue::work`] does.
+    /// [`Queue::work`] until `stop` completes: then no more items are taken, and it returns when those that were
+    /// taken are ended. If no server can be reached, it returns when their session has ended. Costs as much as
+    /// [`Queue::work`].
     ///
     /// # Panics
     /// As [`Queue::work`].
@@ -120,7 +121,7 @@ impl<T> Queue<T> {
                     biased;
                     () = &mut stop => break,
                     _ = running.next() => {
-                        // Ends that are written together come together, and so do the next takes.
+                        // Ends that are written together are answered together, and so are the next takes.
                         while let Some(Some(())) = running.next().now_or_never() {}
                         continue;
                     }
@@ -143,13 +144,13 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes up to so many items, over everything that can pass by waiting.
+    /// Takes up to this many items, over all transient errors.
     async fn take_on(&self, most: usize) -> Result<Vec<Item<T>>, QueueError> {
         loop {
             match self.some_items(most, true).await {
                 Ok(items) if items.is_empty() => {}
                 Ok(items) => return Ok(items),
-                // The log tells of it.
+                // It is in the log.
                 Err(QueueError::Undecodable { .. }) => {}
                 Err(error) => {
                     tracing::debug!(queue = %self.path(), %error, "taking again");
@@ -159,7 +160,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Has the handler work on an item, and ends it.
+    /// Runs the handler for an item, and ends the item.
     async fn handle<F>(&self, item: Item<T>, handler: &impl Fn(Arc<Item<T>>) -> F)
     where
         F: Future<Output: Into<Verdict>>,
@@ -168,7 +169,7 @@ impl<T> Queue<T> {
         let mut work = pin!(handler(Arc::clone(&item)));
         let verdict = match item.run(work.as_mut()).await {
             Ok(verdict) => verdict.into(),
-            // That the claim is gone may be seen before the answer to the handler that has ended the item.
+            // The loss of the claim may be noticed before the answer to the handler that has ended the item.
             Err(_) if item.is_ending() => {
                 work.await;
                 return;

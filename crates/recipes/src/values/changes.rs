@@ -1,4 +1,4 @@
-//! Following a shared value, and a publication.
+//! Watching a shared value, and a publication.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::values::last_good::LastGoodError;
 use crate::values::place::Place;
 use crate::values::revision::Versioned;
 
-/// Follows a [`Shared`](crate::Shared) value, over lost connections and ended sessions.
+/// The changes of a [`Shared`](crate::Shared) value, over lost connections and ended sessions.
 pub struct ValueChanges<T, C = Json>(ValueFollower<T, C>);
 
 impl<T, C: Codec<T>> ValueChanges<T, C> {
@@ -19,55 +19,55 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         Self(ValueFollower::new(place, codec, Form::Value))
     }
 
-    /// The last value that could be read, of those that [`ValueChanges::next`] has told, or the
-    /// [restored](ValueChanges::keep_in) one. It stays when the node is deleted, when somebody writes what
-    /// cannot be read, and without a connection.
+    /// The last readable value that [`ValueChanges::next`] has returned, or the
+    /// [restored](ValueChanges::keep_in) one. It stays available when the node is deleted, when unreadable data is
+    /// written, and without a connection.
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.0.latest()
     }
 
-    /// Whether nothing is known that was not told: there is a connection, and no change since the last
-    /// look at the node. A restored value is not current before servers have confirmed it. An
-    /// ensemble's server may still be behind its leader; see [`Client::sync`](lockkeeper_client::Client::sync).
+    /// Whether all known changes have been returned: the client is connected, and the node has not changed since it
+    /// was last read. A restored value is not current before servers have confirmed it. A
+    /// server of an ensemble may still lag behind its leader; see [`Client::sync`](lockkeeper_client::Client::sync).
     pub fn is_current(&self) -> bool {
         self.0.is_current()
     }
 
     /// Keeps the last good value in a file, so that this program can start without servers, and restores
-    /// the one that is there: it is the [latest](ValueChanges::latest), although not
-    /// [current](ValueChanges::is_current). [`ValueChanges::next`] then tells only what is different on
-    /// the servers. Returns whether a value was restored. To be called before the first `next`; after
-    /// it, nothing is restored.
+    /// the value in the file, if any: it is the [latest](ValueChanges::latest), although not
+    /// [current](ValueChanges::is_current). [`ValueChanges::next`] then returns only differences on
+    /// the servers. Returns whether a value was restored. Call it before the first `next`; after
+    /// that, no value is restored.
     ///
-    /// The file belongs to this user alone (mode 0600), and to this one node; programs of the same user
-    /// may share it. Each good value replaces it in one step, in the background. The directory must
-    /// exist. For a client that does not wait for servers, see
+    /// The file belongs to this user (mode 0600), and to this one node; programs of the same user
+    /// may share it. Each good value replaces it atomically, in the background. The directory must
+    /// exist. For a client that starts without servers, see
     /// [`ClientBuilder::connect_later`](lockkeeper_client::ClientBuilder::connect_later).
     ///
-    /// The restored value may be old: it is what this program was told last, on this machine. It is no
-    /// permission to do what another program may have been told not to do since. Makes no request.
+    /// The restored value may be old: it is the last one that this program received on this machine. Do not use it
+    /// to justify an action that a newer value may forbid. Makes no request.
     ///
     /// # Errors
-    /// Why nothing was restored although there is a file. Following goes on without it; whether values
-    /// are kept in it nevertheless, the error says.
+    /// Why no value was restored although the file exists. The changes are available without it; the error says
+    /// whether later values are kept in the file nevertheless.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// None.
     ///
     /// # Cancel safety
-    /// Safe; nothing is kept.
+    /// Safe; no value is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         self.0.keep_in(file.as_ref()).await
     }
 
-    /// Waits until the last good value is [kept](ValueChanges::keep_in); at once if none is to be. Makes no
+    /// Waits until the last good value is [kept](ValueChanges::keep_in); returns at once without a file. Makes no
     /// request.
     ///
     /// # Errors
-    /// Why it is not. The next value is tried again.
+    /// Why it could not be kept. The next value is tried again.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// None.
     ///
     /// # Cancel safety
     /// Safe.
@@ -75,19 +75,19 @@ impl<T, C: Codec<T>> ValueChanges<T, C> {
         self.0.kept().await
     }
 
-    /// Waits until the value is another one than told last; the first time, tells what it is now. Costs an
+    /// Waits until the value differs from the last one returned; the first call returns the current value. Costs an
     /// event and one round trip for each change, two round trips at the start of each session, and one more
-    /// while there is no node.
+    /// while the node is missing.
     ///
     /// # Errors
-    /// If the node may not be read, or the client is closed: then it always fails
-    /// ([`ValueError::is_retryable`] is false). While no server can be reached it waits.
+    /// If the node may not be read, or the client is closed: all later calls fail too
+    /// ([`ValueError::is_retryable`] is false). While no server can be reached, it waits.
     ///
     /// # Session loss
-    /// It goes on in the next session, and misses nothing.
+    /// Continues in the next session without missing a change.
     ///
     /// # Cancel safety
-    /// Safe: nothing is missed.
+    /// Safe: no change is lost.
     pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
     where
         T: Clone,
@@ -102,7 +102,7 @@ impl<T: fmt::Debug, C> fmt::Debug for ValueChanges<T, C> {
     }
 }
 
-/// Follows a [`Publication`](crate::Publication), over lost connections and ended sessions.
+/// The editions of a [`Publication`](crate::Publication), over lost connections and ended sessions.
 pub struct Editions<T, C = Json>(ValueFollower<T, C>);
 
 impl<T, C: Codec<T>> Editions<T, C> {
@@ -110,42 +110,42 @@ impl<T, C: Codec<T>> Editions<T, C> {
         Self(ValueFollower::new(place, codec, Form::Manifest))
     }
 
-    /// The last edition that could be read, of those that [`Editions::next`] has told, or the
+    /// The last readable edition that [`Editions::next`] has returned, or the
     /// [restored](Editions::keep_in) one.
     pub fn latest(&self) -> Option<&Versioned<T>> {
         self.0.latest()
     }
 
-    /// Whether nothing is known that was not told, as [`ValueChanges::is_current`].
+    /// Whether all known changes have been returned, as [`ValueChanges::is_current`].
     pub fn is_current(&self) -> bool {
         self.0.is_current()
     }
 
-    /// Keeps the last good edition in a file, and restores the one that is there, as
-    /// [`ValueChanges::keep_in`]: the file is as long as the edition, and a little longer. A long edition
-    /// is fetched once more when the servers can be reached, to see whether it is the restored one. Makes
+    /// Keeps the last good edition in a file, and restores the edition in the file, as
+    /// [`ValueChanges::keep_in`]. The file is slightly longer than the edition. A long edition
+    /// is read again when the servers can be reached, to compare it with the restored one. Makes
     /// no request.
     ///
     /// # Errors
     /// As [`ValueChanges::keep_in`].
     ///
     /// # Session loss
-    /// Has no effect.
+    /// None.
     ///
     /// # Cancel safety
-    /// Safe; nothing is kept.
+    /// Safe; no edition is kept.
     pub async fn keep_in(&mut self, file: impl AsRef<Path>) -> Result<bool, LastGoodError> {
         self.0.keep_in(file.as_ref()).await
     }
 
-    /// Waits until the last good edition is [kept](Editions::keep_in); at once if none is to be. Makes no
+    /// Waits until the last good edition is [kept](Editions::keep_in); returns at once without a file. Makes no
     /// request.
     ///
     /// # Errors
-    /// Why it is not. The next edition is tried again.
+    /// Why it could not be kept. The next edition is tried again.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// None.
     ///
     /// # Cancel safety
     /// Safe.
@@ -153,22 +153,23 @@ impl<T, C: Codec<T>> Editions<T, C> {
         self.0.kept().await
     }
 
-    /// Waits until there is another edition than told last; the first time, tells which there is now.
-    /// [`ValueChange::Absent`] stands for no edition, and [`ValueChange::Invalid`] also for one with parts
-    /// that are longer than this client takes ([`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame)).
-    /// Costs what [`ValueChanges::next`] does, and one round trip more for an edition in parts.
+    /// Waits for an edition other than the last one returned; the first call returns the current one.
+    /// [`ValueChange::Absent`] means that no edition exists, and [`ValueChange::Invalid`] includes editions with
+    /// parts that are longer than this client accepts
+    /// ([`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame)). Costs as much as
+    /// [`ValueChanges::next`], and one round trip more for an edition in parts.
     ///
     /// # Errors
-    /// If a node may not be read, no server answers for a whole session timeout while an edition is
-    /// fetched, or the client is closed. Called again it waits for the servers and misses nothing: an edition
-    /// that could not be read is tried again, unless there is a newer one. If the client is closed
-    /// ([`Client::is_closed`](lockkeeper_client::Client::is_closed)), it always fails.
+    /// If a node may not be read, no server answers for a session timeout while an edition is
+    /// read, or the client is closed. The next call waits for the servers, and misses nothing: an edition
+    /// that could not be read is tried again, unless a newer one exists. If the client is closed
+    /// ([`Client::is_closed`](lockkeeper_client::Client::is_closed)), all later calls fail too.
     ///
     /// # Session loss
-    /// It goes on in the next session, and misses nothing.
+    /// Continues in the next session without missing a change.
     ///
     /// # Cancel safety
-    /// Safe: nothing is missed.
+    /// Safe: no change is lost.
     pub async fn next(&mut self) -> Result<ValueChange<T>, ValueError>
     where
         T: Clone,

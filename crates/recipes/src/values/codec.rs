@@ -1,4 +1,4 @@
-//! How a value is written as bytes.
+//! Encoding values as bytes.
 
 use std::error::Error as StdError;
 
@@ -6,35 +6,35 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::values::finite::Finite;
+use crate::values::finite::FiniteCheck;
 
-/// Why a value and its bytes do not fit.
+/// Why a value cannot be encoded or decoded.
 pub type CodecError = Box<dyn StdError + Send + Sync>;
 
-/// How values of a type are written as bytes, and read.
+/// Encodes values of a type as bytes, and decodes them.
 pub trait Codec<T>: Send + Sync {
-    /// The bytes of a value.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the value cannot be encoded.
     fn encode(&self, value: &T) -> Result<Bytes, CodecError>;
 
-    /// The value of some bytes, which anybody may have written.
+    /// Decodes a value. The bytes may come from any program.
     ///
     /// # Errors
-    /// If they are no such value.
+    /// If the bytes are not such a value.
     fn decode(&self, data: &[u8]) -> Result<T, CodecError>;
 }
 
-/// JSON, for whatever serde can write and read. JSON has no infinite numbers, and none for "not a
-/// number": a value that contains one is refused.
+/// JSON, for all types that serde supports. JSON has neither infinities nor NaN: a value that contains one is
+/// refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
 impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
     fn encode(&self, value: &T) -> Result<Bytes, CodecError> {
-        // It would be written as null, which is something else when it is read.
-        value.serialize(Finite)?;
+        // It would be written as null, and read as something else.
+        value.serialize(FiniteCheck)?;
         Ok(serde_json::to_vec(value)?.into())
     }
 
@@ -43,7 +43,7 @@ impl<T: Serialize + DeserializeOwned> Codec<T> for Json {
     }
 }
 
-/// The bytes themselves, as Curator's `SharedValue` has them.
+/// The bytes themselves, as in Curator's `SharedValue`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Raw;
 

@@ -1,4 +1,4 @@
-//! [`Counter`]: a number that many programs add to. `write_batch` sends the adds of many tasks as one
+//! [`Counter`]: a number that many programs add to. `write_batches` sends the adds of many tasks as one
 //! write.
 
 use std::fmt;
@@ -17,51 +17,51 @@ use crate::values::place::{Place, PlaceOptions, place_options};
 /// The value before and after an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Added {
-    /// Before it.
+    /// The value before.
     pub before: i64,
-    /// After it.
+    /// The value after.
     pub after: i64,
 }
 
 /// A number that many programs add to, each add exactly once.
 ///
-/// Do not use it where a database's sequence is at hand, nor to count what happens thousands of times
+/// Do not use it where a database's sequence is available, nor to count events that happen thousands of times
 /// a second in many processes: each add of a process is a write to a quorum, or a part of one. For
-/// numbers that are only to be unique, [`IdBlocks`](crate::IdBlocks) needs a write for a block of
-/// them. Cheap to clone; clones share the write that is under way.
+/// numbers that only need to be unique, [`IdBlocks`](crate::IdBlocks) needs one write for a block of
+/// them. Cheap to clone; clones share the write in progress.
 ///
 /// # Guarantees
 ///
-/// - Each add is applied once, and answers the exact value before and after it, also when its reply
-///   is lost. It is unknown whether it was applied only if, before an answer came, the session
-///   ended, no server could be reached for a whole session timeout, or somebody deleted the outcome
-///   marker; or if the write [panicked](ValueError::Panicked).
-/// - Data that is no number is never overwritten.
+/// - Each add is applied once, and returns the exact value before and after it, even when its reply
+///   is lost. It is unknown whether it was applied only if, before the answer came, the session
+///   ended, no server could be reached for a session timeout, or the outcome marker was
+///   deleted; or if the write [panicked](ValueError::Panicked).
+/// - Data that is not a number is never overwritten.
 ///
 /// # Not guaranteed
 ///
-/// Adds are not exact over a counter that somebody deletes and makes anew while it is used, or that
-/// is set back with its servers while an add is under way. It begins at an older value again, and
-/// once it has been written as often as the old one, it has the same version.
+/// Adds are not exact if the counter is deleted and created again while it is used, or if servers are set back
+/// during an add. The new counter starts at an older value, and has the same version as the old one once it has
+/// been written as often.
 ///
 /// # Znodes
 ///
-/// - `<path>`, persistent, holds the number in the [`CounterLayout`]. What is missing above it is
-///   made as container nodes. Curator's and kazoo's counters on the same node take part.
-/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and empty. It goes
+/// - `<path>`, persistent, has the number in the [`CounterLayout`]. Missing parents are
+///   created as container nodes. Curator's and kazoo's counters interoperate on the same node.
+/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and empty. It is deleted
 ///   with the handle.
 ///
 /// # Cost
 ///
 /// - An add costs 1 round trip (1 write) when the last value is known.
-/// - It costs 1 round trip more for each time that another program was quicker; from the second
-///   time in a row with a pause at random and a read, and after a turn with a rest, so that
-///   programs that all add at once take turns.
-/// - However many tasks add by one handle, it has one write under way, and those that come
-///   meanwhile go into the next one together. But work in [`Guard::run`](lockkeeper_locks::Guard::run) or
-///   [`run_through`](lockkeeper_locks::Guard::run_through) writes by itself.
-/// - The first add of a session reads first, creates the marker in the same round trip, and after
-///   it what else there is to create.
+/// - It costs 1 round trip more for each time that another program was faster; from the second
+///   time in a row with a random pause and a read, and after a turn with a rest, so that
+///   programs that add at the same time take turns.
+/// - A handle has one write in progress, for any number of tasks. Adds that arrive during it are combined in the
+///   next one. But work in [`Guard::run`](lockkeeper_locks::Guard::run) or
+///   [`run_through`](lockkeeper_locks::Guard::run_through) writes on its own.
+/// - The first add of a session reads first, creates the marker in the same round trip, and then
+///   any missing nodes.
 ///
 /// # Examples
 ///
@@ -88,9 +88,9 @@ pub struct Counter(Arc<CounterInner>);
 
 lockkeeper_client::shown_by_path!(Counter);
 
-/// The options of a [`Counter`].
+/// Options of a [`Counter`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct CounterBuilder {
     place: PlaceOptions,
     layout: CounterLayout,
@@ -99,16 +99,16 @@ pub struct CounterBuilder {
 place_options!(CounterBuilder);
 
 impl CounterBuilder {
-    /// How the number is written. Default: [`CounterLayout::CuratorLong`].
+    /// Sets the layout of the number. Default: [`CounterLayout::CuratorLong`].
     pub fn layout(mut self, layout: CounterLayout) -> Self {
         self.layout = layout;
         self
     }
 
-    /// Makes the counter. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If one of the paths cannot be that of a value.
+    /// If one of the paths is not valid for a value.
     pub fn build(self) -> Result<Counter, ValuePathError> {
         let (place, markers) = self.place.build()?;
         let node = CounterNode { place, layout: self.layout, markers };
@@ -118,10 +118,10 @@ impl CounterBuilder {
 }
 
 impl Counter {
-    /// The counter at a path such as `/app/orders`. No I/O.
+    /// A counter at a path such as `/app/orders`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a value.
+    /// If the path is not valid for a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         Self::builder(client, path).build()
     }
@@ -137,14 +137,14 @@ impl Counter {
         &self.0.node.place.path
     }
 
-    /// Reads the value; 0 without a node. Costs one round trip. A server of an ensemble may be behind
-    /// others by what was written a moment ago; the answer of an add never is.
+    /// Reads the value; 0 if the node is missing. Costs one round trip. A server of an ensemble may lag behind the
+    /// latest writes; the result of an add never does.
     ///
     /// # Errors
-    /// If the data is no number, or no server can be reached for a whole session timeout.
+    /// If the data is not a number, or no server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// It is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -152,30 +152,30 @@ impl Counter {
         Ok(self.0.node.read().await?.value)
     }
 
-    /// Adds to the value, which may make it smaller. Costs one round trip (1 write) when the last value is
-    /// known, and [more](Counter#cost) at first and when other programs add, too.
+    /// Adds to the value; a negative number lowers it. Costs one round trip (1 write) when the last value is known,
+    /// and [more](Counter#cost) at first and when other programs add too.
     ///
     /// # Errors
-    /// If the data is no number, the sum has no place in the layout, or a request is refused; nothing
-    /// was added then. Two errors have an unknown [outcome](ValueError::outcome): [`ValueError::Unknown`],
-    /// if the session, or the runtime in which the client was connected, ended, no server could be reached
-    /// for a whole session timeout, or somebody deleted the outcome marker, after it was sent and before an
-    /// answer came; and [`ValueError::Panicked`].
+    /// If the data is not a number, the sum is out of the range of the layout, or a request is refused; then
+    /// nothing was added. Two errors have an unknown [outcome](ValueError::outcome): [`ValueError::Unknown`], if
+    /// the session, or the runtime in which the client was connected, ended, no server could be reached for a
+    /// session timeout, or the outcome marker was deleted, after the write was sent and before the answer came; and
+    /// [`ValueError::Panicked`].
     ///
     /// # Session loss
-    /// What was not sent yet goes on in the next session.
+    /// A write that was not sent yet continues in the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it is added once or not at all: a write that is under way goes on. It may still be
-    /// undecided for a while: when `add(0)` has succeeded, nothing that was dropped before is added any more.
-    /// What other tasks add with the same write is as exact as ever. They do not wait for a call that is not
-    /// polled; the runtime in which the client was connected has to run.
+    /// When dropped, it is added once or not at all, because a write in progress continues. Its outcome may be open
+    /// for a while: when `add(0)` has succeeded, no dropped add is applied any more. The adds of other tasks in the
+    /// same write stay exact. They do not wait for a call that is not polled; the runtime in which the client was
+    /// connected must run.
     pub async fn add(&self, delta: i64) -> Result<Added, ValueError> {
         if self.is_bound() {
             return self.0.add_alone(delta).await;
         }
         if self.client().is_closed() {
-            // The error says so.
+            // This returns the error.
             self.value().await?;
         }
         let node = self.0.node.clone();
@@ -188,7 +188,7 @@ impl Counter {
 }
 
 impl Counter {
-    /// Whether this is asked by work that runs under a lock.
+    /// Whether the caller runs under a lock.
     pub(super) fn is_bound(&self) -> bool {
         self.client().is_bound()
     }
@@ -198,22 +198,22 @@ impl Counter {
     }
 }
 
-/// What the clones of a handle share.
+/// State shared by the clones of a handle.
 struct CounterInner {
     node: CounterNode,
     shared: SharedWrite<i64, AddResult, WriteState>,
-    /// What the last add of work under a lock has left, if none is under way.
+    /// The state after the last add of work under a lock, if none is in progress.
     bound: Mutex<Option<WriteState>>,
 }
 
 type AddResult = Result<Added, ValueError>;
 
-/// What is left when a write is over: what the next one begins with.
+/// The state that one write leaves to the next.
 struct WriteState {
     writer: Box<ExactWriter>,
-    /// The value, as far as it is known.
-    base: Option<Base>,
-    /// Whether it had the adds of several tasks in it.
+    /// The value, if known.
+    base: Option<KnownValue>,
+    /// Whether the last write had adds of several tasks.
     was_shared: bool,
 }
 
@@ -224,8 +224,8 @@ impl fmt::Debug for CounterInner {
 }
 
 impl CounterInner {
-    /// Adds for work that runs under a lock ([`Guard::run`](lockkeeper_locks::Guard::run)). By itself: what another
-    /// task sends is not bound to the lock, and others must not wait for work that stands still.
+    /// Adds for work that runs under a lock ([`Guard::run`](lockkeeper_locks::Guard::run)). It is a write of its own,
+    /// because writes of other tasks are not bound to the lock, and must not wait for work that may be suspended.
     async fn add_alone(&self, delta: i64) -> Result<Added, ValueError> {
         let left = lock(&self.bound).take();
         let mut state = left.unwrap_or_else(|| self.node.first_state());
@@ -234,7 +234,7 @@ impl CounterInner {
         sum?.adds.remove(0)
     }
 
-    /// Why an add has no answer: its write ended early, with the client's runtime or by a panic.
+    /// The error of an add without an answer: its write ended early, with the client's runtime or by a panic.
     async fn unanswered(&self) -> ValueError {
         let Place { client, path } = &self.node.place;
         let path = path.clone();
@@ -247,7 +247,7 @@ impl CounterInner {
     }
 }
 
-/// Where a counter is, and how it is written.
+/// The location and layout of a counter.
 #[derive(Clone, Debug)]
 struct CounterNode {
     place: Place,
@@ -258,33 +258,33 @@ struct CounterNode {
 
 /// A value that was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Base {
+struct KnownValue {
     value: i64,
-    /// The node's version; `None` without a node.
+    /// The node's version; `None` if it is missing.
     version: Option<i32>,
 }
 
-/// What a batch of adds comes to.
+/// The result of a batch of adds.
 #[derive(Debug)]
-struct Sum {
+struct BatchSum {
     after: i64,
-    /// For each add, the values around it, or what has no place in the layout.
+    /// For each add, the values before and after it, or an error if the sum is outside of the layout's range.
     adds: Vec<Result<Added, ValueError>>,
 }
 
-/// Writes what the adds that wait come to, with those that come before it is sent, and answers them.
+/// Combines the waiting adds and those that arrive before the write is sent, writes their sum, and answers them.
 async fn write_batches(node: CounterNode, mut turn: WriteTurn<i64, AddResult, WriteState>) {
     loop {
         if turn.state.as_ref().is_some_and(|state| state.was_shared) {
-            // Tasks that were answered together add again together. Without this, the first of them would
-            // leave alone, and all others would wait for its write.
+            // Tasks that were answered together usually add again together. Without this, the first of them would
+            // be sent alone, and all others would wait for its write.
             tokio::task::yield_now().await;
         }
         let Some(mut batch) = turn.next() else { return };
 
         let mut state = turn.state.take().unwrap_or_else(|| node.first_state());
-        // Called each time the write is sent: adds that came meanwhile are in it, and those whose task
-        // was cancelled are not.
+        // Called each time the write is sent: it includes adds that have arrived since, and excludes those whose task
+        // was cancelled.
         let deltas = || {
             turn.refresh(&mut batch);
             batch.iter().map(|call| call.question).collect()
@@ -303,7 +303,7 @@ async fn write_batches(node: CounterNode, mut turn: WriteTurn<i64, AddResult, Wr
 }
 
 impl CounterNode {
-    /// What the first write begins with.
+    /// The state of the first write.
     fn first_state(&self) -> WriteState {
         WriteState {
             writer: Box::new(ExactWriter::new(&self.place.client, &self.markers)),
@@ -312,19 +312,18 @@ impl CounterNode {
         }
     }
 
-    /// Adds all of it in one write, on whatever value is there at that moment. Each try is of the deltas that
-    /// there are then.
+    /// Adds all deltas in one write to the value at that moment. Each try uses the deltas that wait then.
     async fn write(
         &self,
         state: &mut WriteState,
         mut deltas: impl FnMut() -> Vec<i64>,
-    ) -> Result<Sum, ValueError> {
+    ) -> Result<BatchSum, ValueError> {
         if state.writer.let_others().await {
             state.base = None;
         }
 
         loop {
-            // Only a write that is known to be the last one leaves something to go by.
+            // Only a write that is known to be the last one leaves a known state.
             let cached = state.base.take();
             let base = match cached {
                 Some(base) => base,
@@ -332,7 +331,7 @@ impl CounterNode {
                     // Both in one round trip.
                     let prepared = state.writer.prepare();
                     let (base, prepared) = tokio::join! { biased; self.read(), prepared };
-                    // If it was not prepared, the write tells why, or that it works by then.
+                    // If the marker was not prepared, the write returns the reason, or works by then.
                     drop(prepared);
                     base?
                 }
@@ -341,7 +340,7 @@ impl CounterNode {
             let sum = self.sum(base.value, &deltas());
             if sum.adds.iter().all(Result::is_err) {
                 if cached.is_some() {
-                    // Others may have made room since. A write that was too late is told; this is not.
+                    // Others may have made room since. A late write is reported; this is not.
                     continue;
                 }
                 state.base = Some(base);
@@ -366,11 +365,11 @@ impl CounterNode {
         }
     }
 
-    /// Writes a value over another one, and reads what is there then in the same round trip.
+    /// Writes a value over another one, and reads the node in the same round trip.
     async fn exchange(
         &self,
         writer: &mut ExactWriter,
-        base: Base,
+        base: KnownValue,
         after: i64,
     ) -> Result<
         (Result<Applied, WriteError>, Result<Option<(bytes::Bytes, Stat)>, Error>),
@@ -380,9 +379,9 @@ impl CounterNode {
         if base.version == Some(-1) {
             return Err(ValueError::VersionWrapped { path: path.clone() });
         }
-        // What is read beside the write must be read after it.
+        // The read must follow the write.
         writer.prepare().await.map_err(|error| ValueError::write(path, error))?;
-        let data = self.layout.encode(after).expect("only what has a place is written");
+        let data = self.layout.encode(after).expect("the sum is in range");
         let written = writer.commit(|steps| match base.version {
             None => steps.create(path, data.clone(), CreateMode::Persistent),
             version => steps.set_data(path, data.clone(), version),
@@ -391,21 +390,21 @@ impl CounterNode {
         Ok(tokio::join! { biased; written, seen })
     }
 
-    async fn read(&self) -> Result<Base, ValueError> {
+    async fn read(&self) -> Result<KnownValue, ValueError> {
         self.base(self.place.read().await?)
     }
 
-    fn base(&self, found: Option<(bytes::Bytes, Stat)>) -> Result<Base, ValueError> {
-        let Some((data, stat)) = found else { return Ok(Base { value: 0, version: None }) };
+    fn base(&self, found: Option<(bytes::Bytes, Stat)>) -> Result<KnownValue, ValueError> {
+        let Some((data, stat)) = found else { return Ok(KnownValue { value: 0, version: None }) };
         let value = self.layout.decode(&data).map_err(|found| {
             let (path, layout) = (self.place.path.clone(), self.layout);
             ValueError::NoNumber { path, layout, found }
         })?;
-        Ok(Base { value, version: Some(stat.version) })
+        Ok(KnownValue { value, version: Some(stat.version) })
     }
 
-    /// Adds one after the other, but for those whose sum has no place in the layout.
-    fn sum(&self, base: i64, deltas: &[i64]) -> Sum {
+    /// Adds one delta after the other, except those whose sum is outside of the layout's range.
+    fn sum(&self, base: i64, deltas: &[i64]) -> BatchSum {
         let mut after = base;
         let adds = deltas.iter().map(|delta| {
             let before = after;
@@ -418,29 +417,29 @@ impl CounterNode {
             Ok(Added { before, after })
         });
         let adds = adds.collect();
-        Sum { after, adds }
+        BatchSum { after, adds }
     }
 }
 
-impl Base {
-    /// What is known when a value was written over this one.
+impl KnownValue {
+    /// The known state after a value was written over this one.
     fn followed_by(self, value: i64, applied: &Applied) -> Self {
         let version = match applied.results.as_deref() {
             Some([OpResult::SetData(stat)]) => stat.version,
-            // It is the one that was compared with, and one more.
+            // The version that was compared with, plus one.
             _ => self.version.map_or(0, |version| version.wrapping_add(1)),
         };
         Self { value, version: Some(version) }
     }
 }
 
-/// Whether there is nothing to create the node below.
-fn is_orphan(error: &WriteError, base: Base) -> bool {
+/// Whether the node's parent is missing.
+fn is_orphan(error: &WriteError, base: KnownValue) -> bool {
     base.version.is_none() && error.refuses_first(&[ErrorCode::NoNode])
 }
 
-/// Whether another program was quicker: the node is not as it was when it was read.
-fn is_conflict(error: &WriteError, base: Base) -> bool {
+/// Whether another program was faster: the node has changed since it was read.
+fn is_conflict(error: &WriteError, base: KnownValue) -> bool {
     error.refuses_first(match base.version {
         None => &[ErrorCode::NodeExists],
         Some(_) => &[ErrorCode::BadVersion, ErrorCode::NoNode],

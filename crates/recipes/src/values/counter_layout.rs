@@ -1,29 +1,28 @@
-//! How a counter's number is written into its node.
+//! Layouts of a counter's number in its node.
 
 use bytes::Bytes;
 
 use crate::values::shown::shown;
 
-/// How a counter's number is written. A node without data, and no node, are 0 in each of them.
+/// The layout of a counter's number. In all of them, a missing node and a node without data are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CounterLayout {
-    /// Eight bytes, the highest first: Curator's `DistributedAtomicLong`.
+    /// Eight bytes, big-endian: Curator's `DistributedAtomicLong`.
     #[default]
     #[doc(alias = "DistributedAtomicLong")]
     CuratorLong,
-    /// Four bytes, the highest first: Curator's `DistributedAtomicInteger` and `SharedCount`, and
+    /// Four bytes, big-endian: Curator's `DistributedAtomicInteger` and `SharedCount`, and
     /// kazoo's `Counter` with `support_curator=True`.
     #[doc(alias = "DistributedAtomicInteger")]
     #[doc(alias = "SharedCount")]
     CuratorInt,
-    /// Decimal digits: kazoo's `Counter`. Only whole numbers from -2^63 to 2^63 - 1, of the others
-    /// that it can write.
+    /// Decimal digits: kazoo's `Counter`. Only integers from -2^63 to 2^63 - 1; kazoo can write others.
     KazooAscii,
 }
 
 impl CounterLayout {
-    /// The number, or what is there instead, in words.
+    /// Parses the number. The error describes the data.
     pub(super) fn decode(self, data: &[u8]) -> Result<i64, String> {
         if data.is_empty() {
             return Ok(0);
@@ -36,7 +35,7 @@ impl CounterLayout {
         number.ok_or_else(|| shown(data))
     }
 
-    /// The data for a number; `None` if the layout has no place for it.
+    /// The data for a number; `None` if it is out of the layout's range.
     pub(super) fn encode(self, number: i64) -> Option<Bytes> {
         Some(match self {
             Self::CuratorLong => Bytes::copy_from_slice(&number.to_be_bytes()),
@@ -58,7 +57,7 @@ mod tests {
         for layout in ALL {
             assert_eq!(layout.decode(b""), Ok(0));
             for number in [0, 1, -1, 255, 65_536, i64::from(i32::MAX), i64::from(i32::MIN)] {
-                let data = layout.encode(number).expect("it has a place");
+                let data = layout.encode(number).expect("it is in range");
                 assert_eq!(layout.decode(&data), Ok(number), "{layout:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! An edition on its way: its nodes, and why it may not become the last one.
+//! An edition that is being written, and why it may fail to become the last one.
 
 use bytes::Bytes;
 use lockkeeper_client::retry::{TooLong, Unanswered};
@@ -11,44 +11,43 @@ use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, part_name};
 use crate::values::place::Place;
 
-/// The longest edition that comes along with the news of it, in bytes. It is written twice in one
-/// request.
-const INLINE: usize = 256 * 1024;
+/// The longest edition that is stored in the manifest's node, in bytes. It is written twice in one request.
+const MAX_INLINE_BYTES: usize = 256 * 1024;
 
 /// The length of a part, in bytes.
-const PART: usize = 512 * 1024;
+const PART_BYTES: usize = 512 * 1024;
 
 /// Why a draft has not become the last edition.
-pub(super) enum Turn {
-    /// Its nodes are not certain to be there: the session that wrote its parts has ended, or somebody
-    /// has deleted what they are below; or, for a rollback, somebody has deleted some.
+pub(super) enum PublishFailure {
+    /// Its nodes may be missing: the session that wrote its parts has ended, or a parent was deleted; or, for a
+    /// rollback, some of them were deleted.
     DraftLost,
-    /// Another edition was published meanwhile.
+    /// Another edition was published first.
     Conflict,
     Failed(ValueError),
 }
 
-/// Why the write was refused that makes a draft the last edition.
-pub(super) enum Refusal {
-    /// The manifest is another one by now.
+/// Why the write that makes a draft the last edition was refused.
+pub(super) enum RefusalCause {
+    /// The manifest has changed.
     Conflict,
-    /// There is nothing to create the pointer below.
+    /// The parent of the pointer is missing.
     Orphan,
-    /// The nodes of the draft are not certain to be there.
+    /// The nodes of the draft may be missing.
     DraftLost,
-    /// An old edition cannot be deleted: somebody else did, or put something below it.
+    /// An old edition cannot be deleted: another program deleted it, or created nodes below it.
     OldEdition,
     Other,
 }
 
-impl Refusal {
+impl RefusalCause {
     pub(super) fn of(error: &WriteError, version: Option<i32>, draft: &Draft) -> Self {
         use ErrorCode::{BadVersion, NoNode, NodeExists, NotEmpty};
         let WriteError::NotApplied(TransactionError::Failed { index, code, .. }) = error else {
             return Self::Other;
         };
 
-        // The manifest, what belongs to the draft, and the old editions.
+        // The manifest, the draft's nodes, and the old editions.
         let old_editions = 1 + draft.steps();
         match (*index, *code) {
             (0, BadVersion | NodeExists) => Self::Conflict,
@@ -61,13 +60,13 @@ impl Refusal {
     }
 }
 
-impl From<ValueError> for Turn {
+impl From<ValueError> for PublishFailure {
     fn from(error: ValueError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Turn {
+impl PublishFailure {
     pub(super) fn told(self, place: &Place) -> ValueError {
         match self {
             Self::Failed(error) => error,
@@ -79,27 +78,27 @@ impl Turn {
     }
 }
 
-/// The longest edition that comes along with the news of it, in bytes.
+/// The longest edition that is stored in the manifest's node, in bytes.
 pub(super) fn inline_limit(client: &Client) -> usize {
-    INLINE.min(client.max_frame() / 4)
+    MAX_INLINE_BYTES.min(client.max_frame() / 4)
 }
 
 /// The length of a part, in bytes.
 fn part_length(client: &Client) -> usize {
-    PART.min(client.max_frame() / 2).max(1)
+    PART_BYTES.min(client.max_frame() / 2).max(1)
 }
 
-/// The name of the node that says that parts are being written.
+/// The name of the node that exists while parts are written.
 pub(super) const WRITING: &str = "writing";
 
-/// An edition that is about to be the last one.
+/// An edition that is about to become the last one.
 pub(super) struct Draft {
     pub(super) id: String,
     pub(super) parts: u32,
     pub(super) bytes: usize,
-    /// What comes along with the news.
+    /// Its data, if it is stored in the manifest's node.
     pub(super) inline: Option<Bytes>,
-    /// All of it, unless it is on the servers already.
+    /// Its data, unless it is on the servers already.
     pub(super) body: Option<Bytes>,
 }
 
@@ -118,7 +117,7 @@ impl Draft {
         Edition { number, id: self.id.clone(), parts: self.parts, bytes: self.bytes }
     }
 
-    /// How many steps [`Draft::finish`] takes.
+    /// The number of steps in [`Draft::finish`].
     fn steps(&self) -> usize {
         match &self.body {
             None if self.parts == 0 => 1,
@@ -128,18 +127,18 @@ impl Draft {
         }
     }
 
-    /// What belongs to the write that makes it an edition. It writes the node of the edition, whose time is then that of
-    /// the edition.
+    /// The draft's steps in the write that makes it an edition. They write the node of the edition, so that its
+    /// time is that of the edition.
     pub(super) fn finish(&self, steps: Transaction, place: &Place) -> Transaction {
         let above = node(&place.path, &self.id);
         match &self.body {
-            // All of it must be there still.
+            // All its nodes must still exist.
             None => {
                 let parts = (0..self.parts).map(|part| node(&above, &part_name(part)));
                 let steps = parts.fold(steps, |steps, part| steps.check(&part, None));
                 match (&self.inline, self.parts) {
                     (Some(body), 0) => steps.set_data(&above, body.clone(), None),
-                    // Of a client with longer frames: its time stays that of the older edition.
+                    // Written by a client with longer frames: its time stays that of the older edition.
                     (None, 0) => steps.check(&above, None),
                     _ => steps.set_data(&above, "", None),
                 }
@@ -151,17 +150,19 @@ impl Draft {
         }
     }
 
-    /// Writes the parts, if there are any, as long as the session lasts in which it began. What it gives
-    /// is to be kept until the draft is an edition.
-    pub(super) async fn write(&self, place: &Place) -> Result<Option<Unfinished>, Turn> {
+    /// Writes the parts, if any, within the current session. Keep the result until the draft is an edition.
+    pub(super) async fn write(
+        &self,
+        place: &Place,
+    ) -> Result<Option<UnfinishedDraft>, PublishFailure> {
         let (Place { client, path }, Some(body)) = (place, &self.body) else { return Ok(None) };
         if self.parts == 0 {
             return Ok(None);
         }
         let (directory, empty) = (node(path, &self.id), Bytes::new());
         let writing = node(&directory, WRITING);
-        // It exists before the request is sent, so that whatever may come of it is deleted.
-        let mut unfinished = Unfinished::new(client, &directory);
+        // Created before the request is sent, so that the nodes are deleted whatever its outcome.
+        let mut unfinished = UnfinishedDraft::new(client, &directory);
 
         let begin = || {
             let steps = client.transaction();
@@ -187,32 +188,32 @@ impl Draft {
     }
 }
 
-/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the
-/// node [`WRITING`] goes with the write that makes it one, and the others are deleted only together with
-/// that node. If others are there than it knows of, as a reply was lost just before, that node goes alone,
-/// and a publisher sweeps the rest.
+/// The nodes of a draft in parts. Dropping it deletes them, unless the draft is an edition by then: the node
+/// [`WRITING`] is deleted by the write that makes it one, and the others are deleted only together with that node.
+/// If there are more nodes than it knows of, because a reply was lost just before, only that node is deleted, and a
+/// later publisher deletes the rest.
 #[must_use = "the nodes of the draft are deleted when this is dropped"]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedDraft {
     client: Client,
     directory: ZnodePath,
-    /// How many parts are there, the last one perhaps.
+    /// The number of parts that may exist.
     parts: u32,
     is_finished: bool,
 }
 
-impl Unfinished {
+impl UnfinishedDraft {
     fn new(client: &Client, directory: &ZnodePath) -> Self {
         let (client, directory) = (client.clone(), directory.clone());
         Self { client, directory, parts: 0, is_finished: false }
     }
 
-    /// The draft is an edition.
+    /// Call when the draft is an edition.
     pub(super) fn finish(mut self) {
         self.is_finished = true;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedDraft {
     fn drop(&mut self) {
         if self.is_finished {
             return;
@@ -225,10 +226,13 @@ impl Drop for Unfinished {
 }
 
 impl Place {
-    /// Commits what creates nodes of names that nobody else uses, `made` among them: if one exists, it was
-    /// applied before. What is missing above them is created once: if it is missing again, somebody deletes
-    /// it.
-    async fn once(&self, made: &ZnodePath, steps: impl Fn() -> Transaction) -> Result<(), Turn> {
+    /// Commits steps that create nodes with unique names, `made` among them: if one exists, an earlier attempt was
+    /// applied. Missing parents are created once: if they are missing again, another program deletes them.
+    async fn once(
+        &self,
+        made: &ZnodePath,
+        steps: impl Fn() -> Transaction,
+    ) -> Result<(), PublishFailure> {
         let (mut is_above, mut unanswered) = (false, Unanswered::default());
         loop {
             let steps = steps();
@@ -239,8 +243,8 @@ impl Place {
                     return Ok(());
                 }
                 Err(TransactionError::Failed { op, code: ErrorCode::NoNode, .. }) => match op {
-                    OpCode::Check => return Err(Turn::DraftLost),
-                    _ if is_above => return Err(Turn::DraftLost),
+                    OpCode::Check => return Err(PublishFailure::DraftLost),
+                    _ if is_above => return Err(PublishFailure::DraftLost),
                     _ => {
                         self.make_parents().await?;
                         (is_above, unanswered) = (true, Unanswered::default());
@@ -260,7 +264,11 @@ impl Place {
     }
 
     /// Gives up a transaction that is too long, unless `made` shows that only the answers were lost.
-    async fn refuse_unless_made(&self, made: &ZnodePath, why: TooLong) -> Result<(), Turn> {
+    async fn refuse_unless_made(
+        &self,
+        made: &ZnodePath,
+        why: TooLong,
+    ) -> Result<(), PublishFailure> {
         let synced = self.client.sync(made);
         let (_, seen) = tokio::join! { biased; synced, self.client.exists(made) };
         match seen {
@@ -282,14 +290,14 @@ mod tests {
 
     use super::*;
 
-    /// Seen to go on for as long as the session lasts without a limit.
+    /// Without a limit, this took until the session ended.
     #[tokio::test]
     async fn an_edition_of_whose_parts_servers_close_the_connection_is_given_up() {
         let engine = lockkeeper_engine::Engine::builder().max_frame(300_000);
         let engine = engine.start().await.unwrap();
         let client = Client::connect(&engine.connect_string()).await.unwrap();
         let publication = Publication::builder(&client, "/p").codec(Raw).build().unwrap();
-        let error = publication.publish(&Bytes::from(vec![7; 2 * PART])).await.unwrap_err();
+        let error = publication.publish(&Bytes::from(vec![7; 2 * PART_BYTES])).await.unwrap_err();
         let path = ZnodePath::new("/p").unwrap();
         assert_eq!(error, ValueError::TooLong { path, bytes: part_length(&client), tries: 3 });
         assert_eq!(error.outcome(), Outcome::NotApplied);

@@ -9,12 +9,12 @@ use crate::values::error::ValueError;
 use crate::values::manifest::{Edition, ManifestCodec, part_name};
 use crate::values::place::Place;
 
-/// What the data of a node stands for.
+/// The content of a node's data.
 pub(super) enum Content<T> {
     Absent,
-    /// Why it cannot be read.
+    /// The data cannot be read, with the reason.
     Invalid(String),
-    /// With its bytes.
+    /// The value, with its bytes.
     Value(T, Bytes),
 }
 
@@ -27,8 +27,8 @@ impl<T> Content<T> {
     }
 }
 
-/// Reads the last edition that a pointer tells of. `None` if it was dropped meanwhile, as there are newer
-/// ones, or as servers have returned without their data.
+/// Reads the last edition of a manifest. `None` if it was deleted in the meantime, because newer ones exist, or
+/// because servers were set back.
 pub(super) async fn edition<T>(
     place: &Place,
     codec: &impl Codec<T>,
@@ -40,33 +40,33 @@ pub(super) async fn edition<T>(
     };
     let Some(last) = manifest.last() else { return Ok(Some(Content::Absent)) };
     let body = match manifest.inline.clone() {
-        Some(body) => Body::Whole(body),
+        Some(body) => EditionBody::Whole(body),
         None => parts(place, last, stat.mzxid).await?,
     };
     Ok(match body {
-        Body::Whole(body) => Some(Content::decoded(codec, body)),
-        Body::Damaged => Some(Content::Invalid("parts of it are missing".into())),
-        Body::Dropped => None,
+        EditionBody::Whole(body) => Some(Content::decoded(codec, body)),
+        EditionBody::Damaged => Some(Content::Invalid("parts of it are missing".into())),
+        EditionBody::Dropped => None,
     })
 }
 
-/// What there is of an edition in parts.
-enum Body {
+/// The result of reading an edition in parts.
+enum EditionBody {
     Whole(Bytes),
-    /// Not all of it, and it is the last edition.
+    /// Parts are missing, and it is the last edition.
     Damaged,
-    /// There is a newer edition, or none.
+    /// A newer edition exists, or none.
     Dropped,
 }
 
-/// Reads an edition that the manifest of `told` has told of.
-async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<Body, ValueError> {
+/// Reads an edition in parts that the manifest of transaction `told` lists.
+async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<EditionBody, ValueError> {
     loop {
         if let Some(body) = fetch(place, edition).await? {
-            return Ok(Body::Whole(body));
+            return Ok(EditionBody::Whole(body));
         }
 
-        // The server of the next session may be behind the one that told of it.
+        // The server of the next session may lag behind the one that returned the manifest.
         while let Err(error) = place.client.sync(&place.path).await {
             place.again(error).await?;
         }
@@ -74,17 +74,17 @@ async fn parts(place: &Place, edition: &Edition, told: Zxid) -> Result<Body, Val
         match place.read().await?.map(|(_, stat)| stat.mzxid) {
             Some(now) if now == told => {
                 let body = fetch(place, edition).await?;
-                return Ok(body.map_or(Body::Damaged, Body::Whole));
+                return Ok(body.map_or(EditionBody::Damaged, EditionBody::Whole));
             }
-            Some(now) if now > told => return Ok(Body::Dropped),
-            // This one is still behind, or the session is yet another one.
+            Some(now) if now > told => return Ok(EditionBody::Dropped),
+            // This server still lags, or the session has changed again.
             _ if horizon.is_behind(&place.client, told) => tokio::time::sleep(BEHIND_PAUSE).await,
-            _ => return Ok(Body::Dropped),
+            _ => return Ok(EditionBody::Dropped),
         }
     }
 }
 
-/// Reads an edition; `None` if it is not there, or not all of it.
+/// Reads an edition; `None` if it, or a part of it, is missing.
 pub(super) async fn fetch(place: &Place, entry: &Edition) -> Result<Option<Bytes>, ValueError> {
     let Ok(node) = place.path.child(&entry.id) else { return Ok(None) };
     let nodes: Vec<_> = match entry.parts {
@@ -94,7 +94,7 @@ pub(super) async fn fetch(place: &Place, entry: &Edition) -> Result<Option<Bytes
 
     'again: loop {
         let mut body = BytesMut::new();
-        // Sent in one go.
+        // Pipelined.
         let replies: Vec<_> = nodes.iter().map(|node| place.client.data(node)).collect();
 
         for reply in replies {

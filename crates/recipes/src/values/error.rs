@@ -1,4 +1,4 @@
-//! What can go wrong with a shared value.
+//! Errors of shared values.
 
 use lockkeeper_client::retry::TooLong;
 use lockkeeper_client::{
@@ -9,30 +9,30 @@ use crate::exact::WriteError;
 use crate::values::counter_layout::CounterLayout;
 use crate::values::revision::Revision;
 
-/// Why a value cannot be where it was said to be.
+/// Why a path is not valid for a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValuePathError {
-    /// It is no path.
-    #[error("{0}; a value is named like /app/orders")]
+    /// The text is not a path.
+    #[error("{0}; the path of a value looks like /app/orders")]
     Path(#[from] PathError),
-    /// It is `/`.
-    #[error("'/' cannot be a value; name one below it, like /app/orders")]
+    /// The path is `/`.
+    #[error("'/' cannot be used for a value; use another path, such as /app/orders")]
     Root,
-    /// It is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
-    #[error("{0} is the server's own; name a value outside of /zookeeper, like /app/orders")]
+    /// The path is `/zookeeper` or below it, where the server keeps its quotas and its configuration.
+    #[error("{0} belongs to the server; use a path outside of /zookeeper, such as /app/orders")]
     Reserved(ZnodePath),
 }
 
 fails_for_good!(ValuePathError);
 
-/// Why a shared value was not read or written as it should be.
+/// Why a shared value was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// The data of a counter's node is no number in the counter's layout. It was left as it is.
+    /// The data of a counter's node is not a number in the counter's layout. It was not changed.
     #[error(
-        "{path} holds {found}, which is no number in the layout {layout:?}; use the layout of the \
+        "{path} has {found}, which is not a number in the layout {layout:?}; use the layout of the \
          programs that wrote it, or another path. Nothing was changed"
     )]
     NoNumber {
@@ -43,9 +43,9 @@ pub enum ValueError {
         /// What is there.
         found: String,
     },
-    /// The sum has no place in the counter's layout.
+    /// The sum is out of the range of the counter's layout.
     #[error(
-        "{path} is {value}, and the layout {layout:?} has no number that is greater by {delta}. \
+        "{path} is {value}, and adding {delta} exceeds the range of the layout {layout:?}. \
          Nothing was changed"
     )]
     Overflow {
@@ -55,11 +55,10 @@ pub enum ValueError {
         layout: CounterLayout,
         /// The value.
         value: i64,
-        /// What was to be added.
+        /// The number to add.
         delta: i64,
     },
-    /// The node's version is -1, at which a server compares nothing: a write could overwrite another
-    /// one.
+    /// The node's version is -1, which servers take for "any version": a write could overwrite another one.
     #[error(
         "the version of {path} has come around to -1, which servers take for any version, so no \
          write can be safe. Stop the programs that use it, set its data once by hand, and its \
@@ -69,9 +68,9 @@ pub enum ValueError {
         /// The node.
         path: ZnodePath,
     },
-    /// The node holds data where none is expected.
+    /// The node has unexpected data.
     #[error(
-        "{path} holds {found}, which is somebody else's; use another path. Nothing was changed"
+        "{path} has {found}, which another program wrote; use another path. Nothing was changed"
     )]
     Foreign {
         /// The node.
@@ -79,21 +78,21 @@ pub enum ValueError {
         /// What is there.
         found: String,
     },
-    /// The data of the node is no value of the expected kind. It was left as it is.
+    /// The data of the node is not a value of the expected kind. It was not changed.
     #[error(
-        "{path} cannot be read: {reason}; use another path if other programs wrote it, write a good \
-         value over it if yours did, or go on with the last one"
+        "{path} cannot be read: {reason}; use another path if other programs wrote it, overwrite it \
+         if yours did, or continue with the last good value"
     )]
     Undecodable {
         /// The node.
         path: ZnodePath,
-        /// Which state of it.
+        /// The state of the node.
         revision: Revision,
         /// What is wrong.
         reason: String,
     },
-    /// The value has no form as bytes.
-    #[error("the value for {path} cannot be written: {reason}")]
+    /// The value cannot be encoded.
+    #[error("the value for {path} cannot be encoded: {reason}")]
     Unencodable {
         /// The node.
         path: ZnodePath,
@@ -102,23 +101,23 @@ pub enum ValueError {
     },
     /// The value does not fit into one request.
     #[error(
-        "{path} was not changed: the write would take {bytes} bytes, and {limit} are the most that \
+        "{path} was not changed: the write has {bytes} bytes, and {limit} are the most that \
          servers take at once (jute.maxbuffer). Use a `Publication`, which writes long values in \
          parts, or raise the limit of the servers and `ClientBuilder::max_frame`"
     )]
     TooLarge {
         /// The node.
         path: ZnodePath,
-        /// How long the request would be, in bytes.
+        /// The size of the request, in bytes.
         bytes: usize,
-        /// How long it may be, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// Servers seem to close the connection whenever a write of 256 KiB or more comes. It was given up.
+    /// The connection was lost at each attempt to send a write of 256 KiB or more, so the write was given up.
     ///
-    /// They do so if their limit is below that of the client; if it is not, this is
-    /// [`TooLarge`](ValueError::TooLarge), and nothing is sent. The connection may also have been lost for
-    /// another reason each time.
+    /// Servers close the connection if their limit is below that of the client. (A write above the client's own limit
+    /// is [`TooLarge`](ValueError::TooLarge), and is not sent.) The connection may also have been lost for
+    /// other reasons each time.
     #[error(
         "{path} was not changed: the connection was lost {tries} times in a row at a write of {bytes} bytes; \
          servers close it if that is more than they take at once (jute.maxbuffer): set \
@@ -128,15 +127,15 @@ pub enum ValueError {
     TooLong {
         /// The node.
         path: ZnodePath,
-        /// How long the data of the write was, in bytes: of a [`Publication`](crate::Publication), one part
+        /// The size of the write's data, in bytes: for a [`Publication`](crate::Publication), that of one part
         /// of the edition.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
-    /// Session after session ended while a long value was being written, or somebody deleted its nodes.
+    /// Several sessions ended while a long value was written, or its nodes were deleted.
     #[error(
-        "{path} was not changed, as several sessions ended, or somebody deleted its nodes, while the \
+        "{path} was not changed, because several sessions ended, or its nodes were deleted, while the \
          parts of the value were written; use a longer session timeout"
     )]
     SessionsTooShort {
@@ -151,22 +150,22 @@ pub enum ValueError {
         /// What was refused.
         source: TransactionError,
     },
-    /// A write may have been applied: the session ended, no server could be reached for as long as it
-    /// lasts, or somebody deleted the outcome marker, before that was known.
+    /// A write may have been applied: the session ended, no server could be reached for a session timeout, or the
+    /// outcome marker was deleted, before the outcome was known.
     #[error(
         "it is unknown whether {path} was changed, as the session ended, no server could be reached, or \
-         the write's outcome marker was deleted, before an answer came; look before trying again"
+         the write's outcome marker was deleted, before an answer came; read it before you try again"
     )]
     Unknown {
         /// The node.
         path: ZnodePath,
-        /// The end.
+        /// The error that ended the write.
         source: TransactionError,
     },
     /// A write may have been applied: its task, which answers several calls of one handle, panicked.
     #[error(
-        "it is unknown whether {path} was changed, as the write panicked that this call shared with \
-         others; look before trying again"
+        "it is unknown whether {path} was changed, because the write that this call shared with others \
+         panicked; read it before you try again"
     )]
     Panicked {
         /// The node.
@@ -177,7 +176,7 @@ pub enum ValueError {
     Client {
         /// The node.
         path: ZnodePath,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
 }
@@ -185,8 +184,8 @@ pub enum ValueError {
 impl_failure!(ValueError { error => (error.is_retryable(), error.outcome()) });
 
 impl ValueError {
-    /// Whether the operation may have had an effect. Only [`ValueError::Unknown`] and
-    /// [`ValueError::Panicked`] leave that open.
+    /// Whether the operation may have had an effect. It is unknown only for [`ValueError::Unknown`] and
+    /// [`ValueError::Panicked`].
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Unknown { .. } | Self::Panicked { .. } => Outcome::Unknown,
@@ -195,7 +194,7 @@ impl ValueError {
     }
 
     /// Whether the same operation may succeed when it is tried again. If its
-    /// [outcome](ValueError::outcome) is unknown, that may be its second effect.
+    /// [outcome](ValueError::outcome) is unknown, it may then take effect twice.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unknown { .. } | Self::Panicked { .. } => true,

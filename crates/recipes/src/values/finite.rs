@@ -1,4 +1,4 @@
-//! A look at a value before it is written as JSON: whether all numbers in it have a form there.
+//! Checks, before a value is written as JSON, that all its numbers can be represented.
 
 use std::fmt;
 
@@ -7,48 +7,48 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Writes nothing, and fails at a number that is infinite or none.
+/// A serializer that writes nothing, and fails at an infinite number or NaN.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Finite;
+pub(super) struct FiniteCheck;
 
-/// Why a value has no form in JSON.
+/// Why a value cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Reason {
-    /// An infinite number, or none.
+pub(super) enum JsonError {
+    /// An infinite number, or NaN.
     #[error("JSON has no number {0}; leave it out, or use another codec")]
     Number(String),
-    /// What the value's own code says.
+    /// An error from the value's own code.
     #[error("{0}")]
     Own(String),
 }
 
-impl ser::Error for Reason {
+impl ser::Error for JsonError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::Own(message.to_string())
     }
 }
 
-/// What has no number with a fraction in it.
+/// Types that contain no floating-point number.
 macro_rules! nothing_in {
     ($($method:ident($($of:ty),*);)*) => {
-        $(fn $method(self, $(_: $of),*) -> Result<(), Reason> {
+        $(fn $method(self, $(_: $of),*) -> Result<(), JsonError> {
             Ok(())
         })*
     };
 }
 
-/// What has parts, each of which is looked at.
+/// Types with parts, each of which is checked.
 macro_rules! parts_of {
     ($($method:ident($($of:ty),*);)*) => {
-        $(fn $method(self, $(_: $of),*) -> Result<Self, Reason> {
+        $(fn $method(self, $(_: $of),*) -> Result<Self, JsonError> {
             Ok(self)
         })*
     };
 }
 
-impl Serializer for Finite {
+impl Serializer for FiniteCheck {
     type Ok = ();
-    type Error = Reason;
+    type Error = JsonError;
     type SerializeSeq = Self;
     type SerializeTuple = Self;
     type SerializeTupleStruct = Self;
@@ -78,18 +78,18 @@ impl Serializer for Finite {
         serialize_unit_variant(&'static str, u32, &'static str);
     }
 
-    fn serialize_f32(self, number: f32) -> Result<(), Reason> {
+    fn serialize_f32(self, number: f32) -> Result<(), JsonError> {
         self.serialize_f64(number.into())
     }
 
-    fn serialize_f64(self, number: f64) -> Result<(), Reason> {
+    fn serialize_f64(self, number: f64) -> Result<(), JsonError> {
         match number.is_finite() {
             true => Ok(()),
-            false => Err(Reason::Number(number.to_string())),
+            false => Err(JsonError::Number(number.to_string())),
         }
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Reason> {
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), JsonError> {
         value.serialize(self)
     }
 
@@ -97,7 +97,7 @@ impl Serializer for Finite {
         self,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), JsonError> {
         value.serialize(self)
     }
 
@@ -107,7 +107,7 @@ impl Serializer for Finite {
         _: u32,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), JsonError> {
         value.serialize(self)
     }
 
@@ -122,22 +122,22 @@ impl Serializer for Finite {
     }
 }
 
-/// The parts of something that has several.
+/// The parts of a compound value.
 macro_rules! each_of {
     ($($parts:ident: $method:ident $(, $name:ty)?;)*) => {
-        $(impl $parts for Finite {
+        $(impl $parts for FiniteCheck {
             type Ok = ();
-            type Error = Reason;
+            type Error = JsonError;
 
             fn $method<T: Serialize + ?Sized>(
                 &mut self,
                 $(_: $name,)?
                 value: &T,
-            ) -> Result<(), Reason> {
+            ) -> Result<(), JsonError> {
                 value.serialize(*self)
             }
 
-            fn end(self) -> Result<(), Reason> {
+            fn end(self) -> Result<(), JsonError> {
                 Ok(())
             }
         })*
@@ -153,19 +153,19 @@ each_of! {
     SerializeStructVariant: serialize_field, &'static str;
 }
 
-impl SerializeMap for Finite {
+impl SerializeMap for FiniteCheck {
     type Ok = ();
-    type Error = Reason;
+    type Error = JsonError;
 
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Reason> {
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), JsonError> {
         key.serialize(*self)
     }
 
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Reason> {
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), JsonError> {
         value.serialize(*self)
     }
 
-    fn end(self) -> Result<(), Reason> {
+    fn end(self) -> Result<(), JsonError> {
         Ok(())
     }
 }

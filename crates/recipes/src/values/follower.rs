@@ -1,5 +1,5 @@
-//! What [`ValueChanges`](crate::ValueChanges) and [`Editions`](crate::Editions) have in common: a node is
-//! followed, and so is what its data stands for.
+//! The common part of [`ValueChanges`](crate::ValueChanges) and [`Editions`](crate::Editions): watching a node and
+//! decoding its content.
 
 use std::fmt;
 use std::path::Path;
@@ -17,24 +17,25 @@ use crate::values::last_good::{LastGood, LastGoodError};
 use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
 
-/// What has become of a value.
+/// A change of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueChange<T> {
-    /// It is this one now.
+    /// The value is now this one.
     Set(Versioned<T>),
-    /// Somebody has written what cannot be read. The last good value is [`ValueChanges::latest`](crate::ValueChanges::latest) still.
+    /// Unreadable data was written. [`ValueChanges::latest`](crate::ValueChanges::latest) still returns the last
+    /// good value.
     Invalid {
-        /// Which state of the node it is.
+        /// The state of the node.
         revision: Revision,
         /// Why it cannot be read.
         reason: String,
     },
-    /// There is no node.
+    /// The node is missing.
     Absent,
 }
 
-/// What the data of the followed node is.
+/// The content of the watched node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     /// The value itself.
@@ -43,45 +44,45 @@ pub(super) enum Form {
     Manifest,
 }
 
-/// Follows a node, over lost connections and ended sessions.
+/// Watches a node, over lost connections and ended sessions.
 pub(super) struct ValueFollower<T, C> {
     place: Place,
     codec: Arc<C>,
     form: Form,
-    told: ToldState,
-    /// The session of the last look.
+    told: ReportedState,
+    /// The session of the last read.
     session: SessionId,
-    /// Of the state that was seen.
+    /// The watch on the state that was read.
     watcher: Option<Watcher>,
-    /// What was seen and has not been told yet: this may be dropped before.
+    /// A state that was read and not returned yet, because the future may be dropped before.
     pending: Option<NodeData>,
     latest: Option<Versioned<T>>,
-    /// Whether it was told last that there is nothing.
+    /// Whether the last change returned was `Absent`.
     is_absent: bool,
     last_good: LastGood,
 }
 
-/// The data and stat of a node; `None` without one.
+/// The data and stat of a node; `None` if it is missing.
 type NodeData = Option<(Bytes, Stat)>;
 
-/// What was seen last, if anything was.
+/// The last state that was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ToldState {
+struct ReportedState {
     state: Option<NodeState>,
-    /// The transaction after which it was so: a server that is behind it may show an older state.
+    /// A transaction after which the node had this state: a server that lags behind it may show an older one.
     as_of: Zxid,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeState {
     Absent,
-    /// The transaction that wrote the node, and when. Servers that were wiped may give its number to
-    /// another one.
+    /// The transaction that wrote the node, and when. Servers that were wiped may use the same zxid for another
+    /// transaction.
     Written(Zxid, i64),
 }
 
-impl ToldState {
-    /// Whether the node may have come from this state, on a server that is behind, to what was told.
+impl ReportedState {
+    /// Whether the node may have changed from `state`, on a lagging server, to the recorded one.
     fn may_follow(self, state: NodeState) -> bool {
         let is_later = matches!(state, NodeState::Written(zxid, _) if zxid > self.as_of);
         self.state.is_some_and(|told| told != state) && !is_later
@@ -94,7 +95,7 @@ impl<T, C> ValueFollower<T, C> {
             place,
             codec,
             form,
-            told: ToldState::default(),
+            told: ReportedState::default(),
             session: SessionId::NONE,
             watcher: None,
             pending: None,
@@ -112,7 +113,7 @@ impl<T, C> ValueFollower<T, C> {
         self.pending.is_none() && self.is_fresh()
     }
 
-    /// Whether the last look at the node shows what there is.
+    /// Whether the last read shows the current state, as far as known.
     fn is_fresh(&self) -> bool {
         let client = &self.place.client;
         self.session == client.session_id()
@@ -135,7 +136,7 @@ impl<T, C> ValueFollower<T, C> {
         self.last_good.kept().await
     }
 
-    /// Looks at the node when servers can be reached. Says whether there is news.
+    /// Reads the node when servers can be reached. Returns whether its state is new.
     async fn look(&mut self) -> Result<bool, ValueError> {
         reachable(&self.place.client).await;
         match self.try_look().await {
@@ -146,12 +147,12 @@ impl<T, C> ValueFollower<T, C> {
         Ok(false)
     }
 
-    /// Looks at the node, with a watch.
+    /// Reads the node, with a watch.
     async fn try_look(&mut self) -> Result<bool, Error> {
         let Place { client, path } = &self.place;
         let mut session = client.session_id();
         if session == SessionId::NONE || session != self.session {
-            // The server of another session may be behind the one of the last.
+            // The server of a new session may lag behind the one of the last session.
             client.sync(path).await?;
             session = client.session_id();
         }
@@ -160,13 +161,13 @@ impl<T, C> ValueFollower<T, C> {
         let (seen, watcher) = match present(client.data_watched(path).await)? {
             Some((found, watcher)) => (Some(found), watcher),
             None => match client.exists_watched(path).await? {
-                // It was created in between.
+                // The node was created in between.
                 (Some(_), _) => return Ok(false),
                 (None, watcher) => (None, watcher),
             },
         };
         if client.session_id() != session {
-            // That was another session, in which nothing has been synced.
+            // The session has changed since the `sync`.
             return Ok(false);
         }
 
@@ -182,13 +183,13 @@ impl<T, C> ValueFollower<T, C> {
         Ok(self.take(state, seen))
     }
 
-    /// Takes what a server shows that is not behind what was told. Says whether it is news.
+    /// Accepts a state, unless its server lags behind the recorded one. Returns whether the state is new.
     fn take(&mut self, state: NodeState, seen: NodeData) -> bool {
         let as_of = match state {
             NodeState::Absent => self.place.client.last_zxid(),
             NodeState::Written(zxid, _) => zxid,
         };
-        let before = std::mem::replace(&mut self.told, ToldState { state: Some(state), as_of });
+        let before = std::mem::replace(&mut self.told, ReportedState { state: Some(state), as_of });
         let is_news = before.state != Some(state);
         if is_news {
             self.pending = Some(seen);
@@ -208,7 +209,7 @@ impl<T: Clone, C: Codec<T>> ValueFollower<T, C> {
                 }
                 self.look().await?;
             } else {
-                // It could not be read, or was not waited for. What is newer may be readable.
+                // It could not be read, or its caller was dropped. A newer state may be readable.
                 while !self.is_fresh() && !self.look().await? {}
             }
 
@@ -222,7 +223,7 @@ impl<T: Clone, C: Codec<T>> ValueFollower<T, C> {
         }
     }
 
-    /// What to tell of a content, if it is news.
+    /// The change to return for a content, if it is new.
     fn tell(&mut self, revision: Revision, content: Content<T>) -> Option<ValueChange<T>> {
         let body = match &content {
             Content::Value(_, body) => Some((revision, body)),
@@ -246,7 +247,7 @@ impl<T: Clone, C: Codec<T>> ValueFollower<T, C> {
     }
 }
 
-/// What the node stands for; `None` if there is something newer by now.
+/// Decodes the node's content; `None` if a newer one exists.
 async fn read<T>(
     place: &Place,
     codec: &impl Codec<T>,
@@ -257,7 +258,7 @@ async fn read<T>(
     match form {
         Form::Value => Ok(Some(Content::decoded(codec, found.0.clone()))),
         Form::Manifest => match edition(place, codec, found).await {
-            // It never changes, so no other try can read it.
+            // It never changes, so another try cannot read it.
             Err(ValueError::Client { source, .. }) if source.answer_too_long().is_some() => {
                 Ok(Some(Content::Invalid(source.to_string())))
             }
@@ -280,7 +281,7 @@ mod tests {
     use super::*;
     use crate::Json;
 
-    /// What follows a value, and has not reached a server.
+    /// A follower that has not reached a server.
     fn follower() -> ValueFollower<u32, Json> {
         let client = Client::builder().connect_later("127.0.0.1:1").unwrap();
         ValueFollower::new(Place::new(&client, "/limit").unwrap(), Arc::new(Json), Form::Value)
@@ -290,7 +291,7 @@ mod tests {
         NodeState::Written(Zxid(zxid), mtime)
     }
 
-    /// Servers that were wiped, and are set up by the same steps, give the same numbers.
+    /// Servers that were wiped and set up again by the same steps use the same zxids.
     #[tokio::test]
     async fn a_state_with_the_number_of_another_is_told() {
         let mut follower = follower();

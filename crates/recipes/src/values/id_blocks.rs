@@ -1,4 +1,4 @@
-//! [`IdBlocks`]: numbers that nobody else has, without a write for each.
+//! [`IdBlocks`]: unique numbers, without a write for each.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -10,22 +10,22 @@ use crate::exact::shared_write::{SharedWrite, WriteTurn, lock};
 use crate::values::counter::{Added, Counter};
 use crate::values::error::ValueError;
 
-/// Numbers that nobody else has, taken from a [`Counter`] in blocks, without a write for each. Cheap to
+/// Unique numbers, taken from a [`Counter`] in blocks, without a write for each. Cheap to
 /// clone; clones share the block.
 ///
 /// # Guarantees
 ///
-/// No number comes twice, from any program that takes its numbers from the same counter, as long as
-/// nobody lowers it.
+/// No number is returned twice, in any program that takes its numbers from the same counter, unless the
+/// counter is lowered.
 ///
 /// # Not guaranteed
 ///
-/// Numbers have gaps, and are not in the order of time. What is left of a block when a program ends
-/// is skipped, and so is a block of which it is unknown whether it was taken.
+/// Numbers have gaps, and are not ordered by time. The rest of a block is skipped when a program ends,
+/// and so is a block of which it is unknown whether it was taken.
 ///
 /// # Znodes
 ///
-/// Those of the [`Counter`]: it is the highest number that was given to anybody.
+/// Those of the [`Counter`]: its value is the highest number that was taken.
 ///
 /// # Cost
 ///
@@ -52,60 +52,60 @@ use crate::values::error::ValueError;
 #[doc(alias = "RIdGenerator")]
 #[derive(Clone, Debug)]
 pub struct IdBlocks {
-    source: Source,
-    stock: Stock,
+    source: BlockSource,
+    stock: SpareBlocks,
     refill: Refill,
 }
 
-/// Where blocks come from.
+/// The source of blocks.
 #[derive(Clone, Debug)]
-struct Source {
+struct BlockSource {
     counter: Counter,
     size: NonZeroU32,
 }
 
-/// Numbers that nobody has: the rest of a block, or of more than one if work under a lock took one.
+/// Numbers for later calls: the rest of a block, or of several if work under a lock took one.
 #[derive(Clone, Debug, Default)]
-struct Stock(Arc<Mutex<VecDeque<Block>>>);
+struct SpareBlocks(Arc<Mutex<VecDeque<Block>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// The last one that was handed out.
+    /// The last number that was returned.
     last: i64,
-    /// The last one that may be.
+    /// The last number of the block.
     end: i64,
 }
 
-/// The block that is being taken for all who wait for a number.
+/// The block that is being taken for all waiting calls.
 type Refill = SharedWrite<(), Result<i64, ValueError>, ()>;
 
 impl IdBlocks {
     /// Takes `size` numbers at a time from a counter, at least 1; a size of 0 counts as 1. No I/O.
     pub fn new(counter: &Counter, size: u32) -> Self {
         let size = NonZeroU32::new(size).unwrap_or(NonZeroU32::MIN);
-        let source = Source { counter: counter.clone(), size };
-        Self { source, stock: Stock::default(), refill: Refill::new() }
+        let source = BlockSource { counter: counter.clone(), size };
+        Self { source, stock: SpareBlocks::default(), refill: Refill::new() }
     }
 
-    /// Gives the next number: the first one above the counter's value, and so on. Costs nothing, or
+    /// Returns the next number; the first one is the counter's value plus one. Costs nothing, or
     /// one [add](Counter::add) when a block is used up.
     ///
     /// # Errors
-    /// As [`Counter::add`], but that a block of which it is unknown whether it was taken is skipped,
-    /// and another one taken, once.
+    /// As [`Counter::add`]. If it is unknown whether a block was taken, it is skipped,
+    /// and another one is taken, once.
     ///
     /// # Session loss
-    /// The numbers of a block stay this program's.
+    /// The numbers of a block stay reserved for this program.
     ///
     /// # Cancel safety
     /// Safe; a number may be skipped, and so may a block that is being taken. Other tasks do not wait
-    /// for a call that nobody polls.
+    /// for a call that is not polled.
     pub async fn next(&self) -> Result<i64, ValueError> {
         if let Some(number) = self.stock.next() {
             return Ok(number);
         }
         let counter = &self.source.counter;
-        // Others must not wait for work under a lock, which may stand still.
+        // Other tasks must not wait for work under a lock, which may be suspended.
         if !counter.is_bound() {
             let (source, stock) = (self.source.clone(), self.stock.clone());
             let give = |turn| give(source, stock, turn);
@@ -118,8 +118,12 @@ impl IdBlocks {
     }
 }
 
-/// Gives a number to each of those who wait.
-async fn give(source: Source, stock: Stock, mut turn: WriteTurn<(), Result<i64, ValueError>, ()>) {
+/// Returns a number to each waiting call.
+async fn give(
+    source: BlockSource,
+    stock: SpareBlocks,
+    mut turn: WriteTurn<(), Result<i64, ValueError>, ()>,
+) {
     while let Some(calls) = turn.next() {
         let (mut failed, all) = (None, calls.len());
         for (given, call) in calls.into_iter().enumerate() {
@@ -135,8 +139,8 @@ async fn give(source: Source, stock: Stock, mut turn: WriteTurn<(), Result<i64, 
     }
 }
 
-impl Source {
-    /// Takes as many blocks as so many numbers need, or one if there is no room for more.
+impl BlockSource {
+    /// Takes as many blocks as this many numbers need, or one if that exceeds the range.
     async fn take(&self, numbers: usize) -> Result<Block, ValueError> {
         let size = i64::from(self.size.get());
         let numbers = i64::try_from(numbers).unwrap_or(i64::MAX);
@@ -156,7 +160,7 @@ impl Source {
     }
 }
 
-impl Stock {
+impl SpareBlocks {
     fn next(&self) -> Option<i64> {
         let mut blocks = lock(&self.0);
         let block = blocks.front_mut()?;
@@ -168,7 +172,7 @@ impl Stock {
         Some(number)
     }
 
-    /// The first number of a block; the others are put into stock.
+    /// The first number of a block; the others are kept for later calls.
     fn first_of(&self, block: Block) -> i64 {
         let number = block.last + 1;
         if number < block.end {

@@ -1,4 +1,4 @@
-//! What the node of a publication says: which editions there are, and where they are.
+//! The data of a publication's node: which editions exist, and where they are.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -6,43 +6,43 @@ use uuid::Uuid;
 
 use crate::values::codec::{Codec, CodecError};
 
-/// Where an edition is.
+/// The location of an edition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Edition {
-    /// Which edition it is, counted from 1. There is always room for a next one.
+    /// The number of the edition, counted from 1. It always has a successor.
     pub(super) number: u64,
-    /// The name of its node, which other editions with the same content share.
+    /// The name of its node. Editions with the same content share it.
     pub(super) id: String,
-    /// How many nodes below that one hold it, one after the other; 0: that one does itself.
+    /// The number of child nodes that hold its parts, in order; 0 if the node itself holds it.
     pub(super) parts: u32,
-    /// How long it is.
+    /// Its size.
     pub(super) bytes: usize,
 }
 
-/// All of it: a line of JSON, and after it the last edition, if that is short.
+/// The whole data: a line of JSON, followed by the last edition if that is short.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// The editions that are kept, the last one at the end.
     pub(super) editions: Vec<Edition>,
-    /// The last one.
+    /// The last edition, if it is short.
     pub(super) inline: Option<Bytes>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ManifestHeader {
-    /// The form of this line.
+    /// The version of the format.
     lockkeeper_publication: u32,
     editions: Vec<Edition>,
     inline: bool,
 }
 
-const FORM: u32 = 1;
+const FORMAT: u32 = 1;
 
-/// The most parts of an edition, so that what anybody has written asks for no memory without end.
-pub(super) const MOST_PARTS: u32 = 100_000;
+/// The maximum number of parts of an edition, so that foreign data cannot request unlimited memory.
+pub(super) const MAX_PARTS: u32 = 100_000;
 
-/// Only the form, whatever else is in the line.
+/// Only the version, whatever else the line has.
 #[derive(Deserialize)]
 struct AnyManifestHeader {
     lockkeeper_publication: u32,
@@ -53,8 +53,7 @@ impl Manifest {
         self.editions.last()
     }
 
-    /// Puts an edition at the end, and gives back those for which there is no room any more and whose
-    /// nodes no other edition shares.
+    /// Appends an edition, and returns those that exceed the limit and whose nodes no other edition shares.
     pub(super) fn push(
         &mut self,
         entry: Edition,
@@ -76,14 +75,14 @@ impl Manifest {
     }
 }
 
-/// How a [`Manifest`] is written. No data at all is one without editions.
+/// Encodes a [`Manifest`]. Empty data is a manifest without editions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManifestCodec;
 
 impl Codec<Manifest> for ManifestCodec {
     fn encode(&self, manifest: &Manifest) -> Result<Bytes, CodecError> {
         let header = ManifestHeader {
-            lockkeeper_publication: FORM,
+            lockkeeper_publication: FORMAT,
             editions: manifest.editions.clone(),
             inline: manifest.inline.is_some(),
         };
@@ -97,9 +96,9 @@ impl Codec<Manifest> for ManifestCodec {
         if data.is_empty() {
             return Ok(Manifest::default());
         }
-        let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is no publication")?;
+        let end = data.iter().position(|byte| *byte == b'\n').ok_or("it is not a publication")?;
         let form: AnyManifestHeader = serde_json::from_slice(&data[..end])?;
-        if form.lockkeeper_publication != FORM {
+        if form.lockkeeper_publication != FORMAT {
             return Err("it is a publication of a later version of this library".into());
         }
         let header: ManifestHeader = serde_json::from_slice(&data[..end])?;
@@ -109,28 +108,26 @@ impl Codec<Manifest> for ManifestCodec {
         check(&manifest.editions)?;
         match (&manifest.inline, manifest.last()) {
             (Some(inline), Some(last)) if inline.len() != last.bytes => {
-                Err("its length is not what it should be".into())
+                Err("its length is wrong".into())
             }
-            (Some(_), None) => Err("it has no edition".into()),
+            (Some(_), None) => Err("its editions are missing".into()),
             _ => Ok(manifest),
         }
     }
 }
 
-/// Refuses editions that nobody has published: anybody may have written the line.
+/// Refuses editions that no publisher writes, because any program may have written the line.
 fn check(editions: &[Edition]) -> Result<(), CodecError> {
     let mut last = 0;
     for entry in editions {
         if !is_edition_name(&entry.id) {
-            return Err(
-                "it has an edition whose node has another name than those of editions".into()
-            );
+            return Err("an edition has an invalid node name".into());
         }
         if entry.number <= last || entry.number == u64::MAX {
-            return Err("the numbers of its editions do not grow, or leave no room".into());
+            return Err("the numbers of its editions do not grow, or are too large".into());
         }
-        if entry.parts > MOST_PARTS {
-            return Err("it has an edition of too many parts".into());
+        if entry.parts > MAX_PARTS {
+            return Err("an edition has too many parts".into());
         }
         last = entry.number;
     }
@@ -151,7 +148,7 @@ pub(super) fn part_name(number: u32) -> String {
 mod tests {
     use super::*;
 
-    /// An edition whose node has a name that ends like this.
+    /// An edition whose node's name has this suffix.
     fn entry(number: u64, id: &str) -> Edition {
         let id = format!("0c1f7a4e-95d4-4d1c-9a75-3f0c7d0c2a1{id}");
         Edition { number, id, parts: 0, bytes: 2 }
@@ -175,12 +172,12 @@ mod tests {
         }
     }
 
-    /// Whoever published or went back to an edition panicked: the name was taken for one that makes a path,
-    /// and the number for one that has a next one.
+    /// The publisher panicked: the name was taken for a valid node name, and the number for one that has a
+    /// successor.
     ///
-    /// Seen to fail with names and numbers that nobody looked at.
+    /// Fails without checks of names and numbers.
     #[test]
-    fn editions_that_nobody_can_have_published_are_refused() {
+    fn invalid_editions_are_refused() {
         let is_refused = |editions: &[Edition]| {
             let manifest = Manifest { editions: editions.to_vec(), inline: None };
             ManifestCodec.decode(&ManifestCodec.encode(&manifest).unwrap()).is_err()
@@ -191,13 +188,13 @@ mod tests {
         for numbers in [[0, 1], [2, 2], [2, 1], [1, u64::MAX]] {
             assert!(is_refused(&numbers.map(|number| entry(number, "a"))), "{numbers:?}");
         }
-        assert!(is_refused(&[Edition { parts: MOST_PARTS + 1, ..entry(1, "a") }]));
+        assert!(is_refused(&[Edition { parts: MAX_PARTS + 1, ..entry(1, "a") }]));
 
         assert!(!is_refused(&[entry(1, "a"), entry(u64::MAX - 1, "a")]));
-        assert!(!is_refused(&[Edition { parts: MOST_PARTS, bytes: usize::MAX, ..entry(1, "a") }]));
+        assert!(!is_refused(&[Edition { parts: MAX_PARTS, bytes: usize::MAX, ..entry(1, "a") }]));
     }
 
-    /// Seen to fail with all fields read before the form: the error was about one of them.
+    /// Fails if all fields are read before the version: the error was about one of them then.
     #[test]
     fn a_later_form_is_named_whatever_is_in_it() {
         for later in [

@@ -1,7 +1,6 @@
-//! Values that programs share: typed values, counters, numbers that nobody else has, notifications.
+//! Values that programs share: typed values, counters, unique numbers, notifications.
 //!
-//! One file for each recipe. The type has the outline as its documentation: what it guarantees and what
-//! not, the znodes, the cost, an example.
+//! One file for each recipe. Its type documents guarantees and their limits, the znodes, the cost, and an example.
 
 pub(crate) mod changes;
 mod codec;

@@ -1,4 +1,4 @@
-//! [`Notify`]: wakes up whoever waits, in any program.
+//! [`Notify`]: wakes waiting tasks in all programs.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex};
@@ -16,38 +16,37 @@ use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::Place;
 use crate::values::shown::shown;
 
-/// Wakes up whoever waits, in any program. Cheap to clone.
+/// Wakes waiting tasks in all programs. Cheap to clone.
 ///
-/// Not for work that exactly one of many is to do, which is what locks are for; nor for thousands of
-/// waiters in processes of their own, each of which gets an event.
+/// Use a lock instead for work that only one of many programs must do. Do not use it for thousands of waiters in
+/// separate processes, each of which gets an event.
 ///
 /// # Guarantees
 ///
-/// - Who waits for a notification after the last one that it knows of is woken by it, also when it
-///   comes before the wait, while there is no connection, or between two sessions; and when servers
-///   have lost their data, as numbers begin again then.
-/// - Data of something else is refused, and not overwritten.
+/// - A wait ends with any notification after the known one, even if that came before the wait, while the connection
+///   was lost, or between two sessions; and also when servers have lost their data, because numbers start over
+///   then.
+/// - Foreign data is refused, and not overwritten.
 ///
 /// # Not guaranteed
 ///
-/// - There is not one wake-up for each notification: several in a row are one, and whoever waits is
-///   told of the last one.
-/// - No data comes along; see [`Counter`](crate::Counter) for a number.
-/// - Data is not safe in a node that somebody deletes and makes anew while notifications are made: once
-///   it has been written as often as the old one, it has the same version. One that was just made
-///   never has that of a node that this library made.
+/// - Notifications are not counted: several in a row may end one wait, which returns the number of the last one.
+/// - A notification has no data; see [`Counter`](crate::Counter) for a number.
+/// - Foreign data is not safe in a node that is deleted and created again while notifications are sent: once it has
+///   been written as often as the old node, it has the same version. A node that was just created never has the
+///   version of a node that this library created.
 ///
 /// # Znodes
 ///
-/// `<path>`, persistent: its mzxid is the number of the last notification. It holds no data, and a
-/// node that does is refused. It is made and written in one transaction, so its version begins at 1.
+/// `<path>`, persistent: its mzxid is the number of the last notification. It has no data, and a node with data is
+/// refused. It is created and written in one transaction, so that its version starts at 1.
 ///
 /// # Cost
 ///
-/// - A notification costs 1 round trip (1 write), and one more before the first. It costs up to 3
-///   more if others have notified since the last one of this handle and its clones.
-/// - A wait costs 1 round trip, 1 event, and 1 more round trip. Many notifications while one is
-///   being answered cost no more than one.
+/// - A notification costs 1 round trip (1 write), and one more before the first. It costs up to 3 more if others
+///   have sent one since the last one of this handle and its clones.
+/// - A wait costs 1 round trip, 1 event, and 1 more round trip. Any number of notifications until the answer cost
+///   the same as one.
 ///
 /// # Examples
 ///
@@ -68,18 +67,18 @@ use crate::values::shown::shown;
 /// ```
 pub struct Notify {
     place: Place,
-    /// The version of the node when it was seen last, without data. Never 0: any node that was just made
-    /// has that version, with whatever data.
+    /// The version of the node when it was last read without data. Never 0: a node that was just created has this
+    /// version, whatever its data.
     version: Arc<Mutex<Option<i32>>>,
-    /// The number that this handle gave last, and the time of its notification. Servers that were wiped may
-    /// give the number to another one.
+    /// The last number that this handle returned, and the time of its notification. Servers that were wiped may use
+    /// the number for another one.
     told: Mutex<Option<(Zxid, i64)>>,
 }
 
 lockkeeper_client::shown_by_path!(Notify);
 
 impl Clone for Notify {
-    /// With a memory of its own: who waits by one handle may know of numbers that another's is past.
+    /// With its own last number: another handle may know later numbers.
     fn clone(&self) -> Self {
         let told = Mutex::new(*lock(&self.told));
         Self { place: self.place.clone(), version: Arc::clone(&self.version), told }
@@ -87,10 +86,10 @@ impl Clone for Notify {
 }
 
 impl Notify {
-    /// The notifications at a path such as `/app/news`. No I/O.
+    /// Notifications at a path such as `/app/news`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a value.
+    /// If the path is not valid for a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         let place = Place::new(client, path)?;
         Ok(Self { place, version: Arc::default(), told: Mutex::default() })
@@ -101,20 +100,20 @@ impl Notify {
         &self.place.path
     }
 
-    /// Wakes up everyone who waits for more than the last notification. Gives the number of this one, or
-    /// of another one that was made meanwhile. Costs one round trip (1 write), and
-    /// [up to 3 more](Notify#cost) at first or if others notify, too.
+    /// Wakes all tasks that wait for a later notification than the last one. Returns the number of this
+    /// notification, or of another one that was sent at the same time. Costs one round trip (1 write), and [up to 3
+    /// more](Notify#cost) at first or if others send notifications too.
     ///
     /// # Errors
-    /// If the node holds data, a request is refused, or no server can be reached for a whole session
-    /// timeout. What is missing above the node is created, as containers. The error is
-    /// [`ValueError::Unknown`] if a notification that was sent may have been made.
+    /// If the node has data, a request is refused, or no server can be reached for a session timeout. Missing
+    /// parents of the node are created, as containers. The error is [`ValueError::Unknown`] if the notification may
+    /// have been made.
     ///
     /// # Session loss
-    /// It is sent again in the next session.
+    /// Sent again in the next session.
     ///
     /// # Cancel safety
-    /// When dropped, it may have been sent or not.
+    /// When dropped, the notification may have been sent or not.
     pub async fn notify(&self) -> Result<Zxid, ValueError> {
         let mut doubt = None;
         self.write(&mut doubt).await.map_err(|error| match doubt {
@@ -126,12 +125,12 @@ impl Notify {
         })
     }
 
-    /// Writes the node, if it holds nothing. Twice is as good as once, so a lost reply needs no marker.
-    /// Notes an error after which a write may have been applied.
+    /// Writes the node, if it has no data. A repeated write is harmless, so a lost reply needs no marker. Records
+    /// an error after which a write may have been applied.
     async fn write(&self, doubt: &mut Option<Error>) -> Result<Zxid, ValueError> {
         let Place { client, path } = &self.place;
         let known = *lock(&self.version);
-        // Whether this call has looked behind a write, and so at a server that was not behind it.
+        // Whether this call has read after a write, and so from a server that included it.
         let mut has_looked = false;
         let mut version = match known {
             Some(version) => Some(version),
@@ -155,7 +154,7 @@ impl Notify {
                 Some(ErrorCode::NoNode) if version.is_some() => version = None,
                 Some(ErrorCode::NoNode) => self.place.make_parents().await?,
                 Some(ErrorCode::BadVersion | ErrorCode::NodeExists) => match self.look().await? {
-                    // Another one was made since then. It wakes up whom this one would.
+                    // A later notification exists. It wakes all tasks that this one would wake.
                     Some(stat) if has_looked => return Ok(self.wrote(&stat)),
                     found => (version, has_looked) = (found.map(|stat| stat.version), true),
                 },
@@ -174,7 +173,7 @@ impl Notify {
         }
     }
 
-    /// Makes the node with a version that no node has which somebody else has just made.
+    /// Creates the node with a version that a node just created by another program does not have.
     async fn make(&self) -> Result<Stat, TransactionError> {
         let Place { client, path } = &self.place;
         let made = client.transaction().create(path, Bytes::new(), CreateMode::Persistent);
@@ -190,14 +189,13 @@ impl Notify {
         self.tell(Some(stat))
     }
 
-    /// Gives the number of the last notification; 0 before the first one. Costs one round trip.
+    /// Returns the number of the last notification; 0 before the first one. Costs one round trip.
     ///
     /// # Errors
-    /// If the node holds data, no server can be reached for a whole session timeout, or the node may not
-    /// be read.
+    /// If the node has data, no server can be reached for a session timeout, or the node may not be read.
     ///
     /// # Session loss
-    /// It is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -206,16 +204,16 @@ impl Notify {
         Ok(self.tell(found.as_ref()))
     }
 
-    /// Waits until there is a notification with a greater number than `known`, and gives the number of
-    /// the last one. Start from [`Notify::last`], and go on from what this returned. When servers have
-    /// returned without their data, it gives the number of the last notification that they have, which may
-    /// be lower. Costs one round trip if there is one already, and otherwise an event and one more.
+    /// Waits until a notification has a greater number than `known`, and returns the number of the last one. Start
+    /// with [`Notify::last`], and continue with the returned numbers. When servers have lost their data, it returns
+    /// the number of the last notification that they have, which may be lower. Costs one round trip if one exists
+    /// already, and otherwise an event and one more.
     ///
     /// # Errors
     /// As [`Notify::last`].
     ///
     /// # Session loss
-    /// It waits on in the next session, and misses nothing.
+    /// Continues in the next session, and misses none.
     ///
     /// # Cancel safety
     /// Safe: call it again with the same number.
@@ -235,7 +233,7 @@ impl Notify {
             let session = client.session_id();
             match self.compared(found.as_ref(), known) {
                 Ordering::Greater => return Ok(self.tell(found.as_ref())),
-                // The number may be one that another client was told.
+                // The number may come from another client.
                 Ordering::Less if synced != session => synced = self.synced().await?,
                 Ordering::Less if horizon.is_behind(client, known) => {
                     tokio::time::sleep(BEHIND_PAUSE).await;
@@ -244,9 +242,9 @@ impl Notify {
                 // The servers have another history.
                 Ordering::Less => return Ok(self.tell(found.as_ref())),
                 Ordering::Equal => {
-                    // The end of the session ends the watch too, and the next look is with the next one.
+                    // The end of the session ends the watch too, and the next read uses the next session.
                     drop(watcher.changed().await);
-                    // The usual case: without another watch.
+                    // The usual case: needs no other watch.
                     let found = self.look().await?;
                     if self.compared(found.as_ref(), known).is_gt() {
                         return Ok(self.tell(found.as_ref()));
@@ -256,8 +254,8 @@ impl Notify {
         }
     }
 
-    /// What is there, compared with the notification of this number: another one after it, the same or
-    /// none, or one that came before it, or that is of servers with another history.
+    /// Compares the current state with the notification of this number: a later one (greater), the same or none
+    /// (equal), or an earlier one, or another history (less).
     fn compared(&self, found: Option<&Stat>, known: Zxid) -> Ordering {
         let Some(stat) = found else { return Ordering::Equal };
         let is_another = |(number, mtime)| number == stat.mzxid && mtime != stat.mtime;
@@ -267,14 +265,14 @@ impl Notify {
         }
     }
 
-    /// Gives a number, which is to be compared with later ones; 0 without a notification.
+    /// Returns a number that later states are compared with; 0 without a notification.
     fn tell(&self, found: Option<&Stat>) -> Zxid {
         let Some(stat) = found else { return Zxid(0) };
         *lock(&self.told) = Some((stat.mzxid, stat.mtime));
         stat.mzxid
     }
 
-    /// Has the server catch up with its leader. Gives the session of that.
+    /// Lets the server catch up with its leader, and returns the session of the `sync`.
     async fn synced(&self) -> Result<SessionId, ValueError> {
         let Place { client, path } = &self.place;
         loop {
@@ -286,7 +284,7 @@ impl Notify {
         }
     }
 
-    /// Looks at the node, which has to be one of notifications if it is there.
+    /// Reads the node, which must have no data if it exists.
     async fn look(&self) -> Result<Option<Stat>, ValueError> {
         loop {
             match self.place.client.exists(&self.place.path).await {
@@ -296,7 +294,7 @@ impl Notify {
         }
     }
 
-    /// Refuses a node that holds data of something else.
+    /// Fails if the node has foreign data.
     async fn refuse_foreign(&self, found: Option<Stat>) -> Result<Option<Stat>, ValueError> {
         if found.is_none_or(|stat| stat.data_length == 0) {
             return Ok(found);
@@ -311,7 +309,7 @@ impl Notify {
     }
 }
 
-/// The error that a server answered to a write, if one did.
+/// The error code with which a server answered a write, if any.
 fn code(error: &TransactionError) -> Option<ErrorCode> {
     match error {
         TransactionError::Failed { code, .. } => Some(*code),

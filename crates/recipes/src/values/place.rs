@@ -1,4 +1,4 @@
-//! Where a value is, and reading it.
+//! The location of a value, and reading it.
 
 use bytes::Bytes;
 use lockkeeper_client::retry::retry_anywhere;
@@ -21,7 +21,7 @@ impl Place {
         Ok(Self { client: client.clone(), path: checked(client, path)? })
     }
 
-    /// The data and stat; `None` without a node. Goes on over lost connections and ended sessions.
+    /// Reads the data and stat; `None` if the node is missing. Continues over lost connections and ended sessions.
     pub(super) async fn read(&self) -> Result<Option<(Bytes, Stat)>, ValueError> {
         loop {
             match present(self.client.data(&self.path).await) {
@@ -31,12 +31,12 @@ impl Place {
         }
     }
 
-    /// Returns when a read may be tried again.
+    /// Returns when a read may be repeated.
     pub(super) async fn again(&self, error: Error) -> Result<(), ValueError> {
         retry_anywhere(error).await.map_err(|error| ValueError::read(&self.path, error))
     }
 
-    /// Returns when a write that was not applied, or may be applied twice, may be tried again.
+    /// Returns when a write that was not applied, or that may be applied twice, may be repeated.
     pub(super) async fn again_to_write(&self, error: Error) -> Result<(), ValueError> {
         retry_anywhere(error).await.map_err(|error| {
             let error = TransactionError::Request(error);
@@ -44,7 +44,7 @@ impl Place {
         })
     }
 
-    /// The bytes of a value for this node.
+    /// Encodes a value for this node.
     pub(super) fn encode<T>(&self, codec: &impl Codec<T>, value: &T) -> Result<Bytes, ValueError> {
         codec.encode(value).map_err(|error| ValueError::Unencodable {
             path: self.path.clone(),
@@ -52,7 +52,7 @@ impl Place {
         })
     }
 
-    /// The value that was found in this node, and which state of it that is.
+    /// Decodes the data of this node, with its revision.
     pub(super) fn decode<T>(
         &self,
         codec: &impl Codec<T>,
@@ -69,12 +69,12 @@ impl Place {
         ValueError::Undecodable { path: self.path.clone(), revision, reason }
     }
 
-    /// The path seen from the servers' root.
+    /// The path from the servers' root.
     pub(super) fn full_path(&self) -> String {
         self.path.below(self.client.chroot()).to_string()
     }
 
-    /// Creates what is missing above the node, as containers, which go with the last node in them.
+    /// Creates the missing parents of the node as containers, which are deleted after their last child.
     pub(super) async fn make_parents(&self) -> Result<(), ValueError> {
         let Some(parent) = self.path.parent() else { return Ok(()) };
         while let Err(error) = self.client.ensure(&parent, CreateMode::Container).await {
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// The path, if a value can be there.
+/// The path, if it is valid for a value.
 pub(crate) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePathError> {
     let path = ZnodePath::new(path)?;
     if path.is_root() {
@@ -96,7 +96,7 @@ pub(crate) fn checked(client: &Client, path: &str) -> Result<ZnodePath, ValuePat
     Ok(path)
 }
 
-/// Where a value and its outcome markers are: the options that all builders of values have.
+/// The node of a value and the directory of its outcome markers: options that all builders of values have.
 #[derive(Clone, Debug)]
 pub(super) struct PlaceOptions {
     pub(super) client: Client,
@@ -117,19 +117,19 @@ impl PlaceOptions {
     }
 }
 
-/// Gives a builder that has [`PlaceOptions`] these as its options.
+/// Adds the [`PlaceOptions`] to a builder.
 macro_rules! place_options {
     ($builder:ident $(<$($parameter:ident),*>)?) => {
         impl $(<$($parameter),*>)? $builder $(<$($parameter),*>)? {
             lockkeeper_client::setters! {
-                /// The access control list of the nodes that are created, that of the outcome marker
-                /// included. Default: that of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
+                /// Sets the access control list of the created nodes, including the outcome marker. Default: that
+                /// of the client; see [`DefaultAcl`](lockkeeper_client::DefaultAcl).
                 pub fn acl(self, acl: &lockkeeper_client::DefaultAcl) =>
                     self.place.client = self.place.client.with_default_acl(acl);
 
-                /// The directory of the outcome markers: a node below which this client may create others,
-                /// and that nobody lists or watches for something else. Default: `/lockkeeper-outcomes`. It
-                /// is created when it is missing, as a container.
+                /// Sets the directory of the outcome markers: a node below which this client may create others, and
+                /// that no program lists or watches for other purposes. Default: `/lockkeeper-outcomes`. It is
+                /// created if missing, as a container.
                 pub fn markers(self, directory: &str) =>
                     self.place.markers = Some(directory.to_owned());
             }

@@ -1,5 +1,5 @@
-//! [`Publication`]: what one publishes as a whole, and many follow. `draft.rs` writes an edition, and
-//! `manifest.rs` is what the pointer at `<path>` says.
+//! [`Publication`]: values of any size that are published as a whole. `draft.rs` writes an edition, and
+//! `manifest.rs` is the data of the pointer at `<path>`.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
@@ -13,60 +13,58 @@ use crate::exact::shared_write::lock;
 use crate::exact::{ExactWriter, Writers};
 use crate::values::changes::Editions;
 use crate::values::codec::{Codec, Json};
-use crate::values::draft::{Draft, Refusal, Turn, WRITING, inline_limit, node};
+use crate::values::draft::{Draft, PublishFailure, RefusalCause, WRITING, inline_limit, node};
 use crate::values::editions::{Content, edition, fetch};
 use crate::values::error::{ValueError, ValuePathError};
 use crate::values::manifest::{Edition, Manifest, ManifestCodec, is_edition_name};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
 
-/// How many editions are kept, unless a builder says otherwise.
-const KEPT: u16 = 5;
+/// The default number of editions that are kept.
+const DEFAULT_KEPT: u16 = 5;
 
-/// The most editions that can be kept: what is said of so many, and the last one twice, is less than a
-/// server takes in one request.
-const MOST_KEPT: u16 = 1_000;
+/// The maximum number of editions that are kept: the manifest of so many, with the last one twice, fits into one
+/// request.
+const MAX_KEPT: u16 = 1_000;
 
-/// How often an edition is written whose session ends meanwhile.
-const TRIES: u32 = 3;
+/// How often an edition is written if sessions end during the write.
+const MAX_TRIES: u32 = 3;
 
-/// What one publishes as a whole, and many follow: configuration of any size, with its history.
+/// A value that is published as a whole and read by many programs: configuration of any size, with its history.
 ///
-/// Do not use it for what changes many times a second, nor as a store of files: everyone who follows it
-/// reads each edition, and servers keep all of it in memory. For one short value that many change,
+/// Do not use it for values that change many times a second, nor as a store of files: all readers read each
+/// edition, and servers keep all of it in memory. For one short value that many programs change,
 /// [`Shared`](crate::Shared) is simpler. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - Whoever follows it sees whole editions only, however large they are, and never an older one
-///   after a newer one.
-/// - An edition is published once, also when replies are lost. It is unknown whether it was
-///   published only if, before an answer came, the session ended, no server could be reached for a
-///   whole session timeout, or somebody deleted the outcome marker.
+/// - Readers see only complete editions, of any size, and never an older one after a newer one.
+/// - An edition is published once, even when replies are lost. It is unknown whether it was published only if,
+///   before the answer came, the session ended, no server could be reached for a session timeout, or the outcome
+///   marker was deleted.
 ///
 /// # Not guaranteed
 ///
-/// - Not every edition is seen by those who follow it: several in a row may be one.
-/// - Nothing is guaranteed for a pointer that somebody deletes and makes anew: once it has been
-///   written as often as the old one, it has the same version.
+/// - Readers may miss editions: several in a row may be reported as one.
+/// - Nothing is guaranteed for a pointer that is deleted and created again: once it has been written as often as
+///   the old one, it has the same version.
 ///
 /// # Znodes
 ///
-/// - `<path>`, persistent, is the pointer: a line of JSON that says which editions there are, and
-///   after it the last one, if that is no longer than 256 KiB.
-/// - `<path>/<uuid>`, persistent, is an edition, or its parts of 512 KiB as nodes below it. What is in
-///   them never changes. Each edition writes the node once, so that its `mtime` is the time of the last one.
-/// - `<path>/<uuid>/writing`, ephemeral, is there while the parts are being written.
+/// - `<path>`, persistent, is the pointer: a line of JSON that lists the editions, followed by the last one, if
+///   that is not longer than 256 KiB.
+/// - `<path>/<uuid>`, persistent, is an edition, or has its parts of 512 KiB as child nodes. Their data never
+///   changes. Each edition writes its node once, so that the node's `mtime` is the time of the last edition in it.
+/// - `<path>/<uuid>/writing`, ephemeral, exists while the parts are written.
 /// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle.
 ///
 /// # Cost
 ///
-/// - Publishing costs 1 round trip (1 write) when the last edition is this handle's in the same
-///   session, and 2 otherwise. It costs 1 more for each time that another program was quicker, from
-///   the second time in a row with a pause and a read. An edition in parts costs 3 more, and one
-///   for each part.
-/// - Following costs 1 event and 1 read for a change. An edition in parts costs a read for each
-///   part, in 1 more round trip.
+/// - Publishing costs 1 round trip (1 write) if the last edition was published by this handle in the same session,
+///   and 2 otherwise. It costs 1 more for each time that another program was faster, from the second time in a row
+///   with a pause and a read. An edition in parts costs 3 more, and one for each part.
+/// - A reader costs 1 event and 1 read for a change. An edition in parts costs a read for each part, in 1 more
+///   round trip.
 ///
 /// # Examples
 ///
@@ -86,7 +84,7 @@ const TRIES: u32 = 3;
 ///     ValueChange::Set(now) => assert_eq!(now.value, ["a", "b"]),
 ///     other => panic!("{other:?}"),
 /// }
-/// // Back to the first one, under a new number.
+/// // Back to the first edition, under a new number.
 /// assert_eq!(routes.rollback(first).await?, Some(3));
 /// assert_eq!(routes.editions().await?, [1, 2, 3]);
 /// # client.close().await;
@@ -98,27 +96,26 @@ pub struct Publication<T, C = Json> {
     codec: Arc<C>,
     kept: usize,
     writers: Arc<Writers>,
-    /// What this handle wrote last, and in which session: the servers of another one may have been set
-    /// back since.
-    known: Arc<Mutex<Option<(SessionId, Pointed)>>>,
+    /// The last write of this handle, and its session: the servers of another session may have been set back since.
+    known: Arc<Mutex<Option<(SessionId, PointerState)>>>,
     value: PhantomData<fn(T) -> T>,
 }
 
-/// What the pointer says, and which state of it that is; `None` without a node.
+/// The data of the pointer, and its revision; `None` if the node is missing.
 #[derive(Clone, Default)]
-struct Pointed {
+struct PointerState {
     manifest: Manifest,
     revision: Option<Revision>,
 }
 
-impl From<Versioned<Manifest>> for Pointed {
+impl From<Versioned<Manifest>> for PointerState {
     fn from(found: Versioned<Manifest>) -> Self {
         Self { manifest: found.value, revision: Some(found.revision) }
     }
 }
 
-impl Pointed {
-    /// What a write compares with; `None` without a node.
+impl PointerState {
+    /// The version that a write compares with; `None` if the node is missing.
     fn version(&self, path: &ZnodePath) -> Result<Option<i32>, ValueError> {
         match self.revision {
             Some(Revision { version: -1, .. }) => {
@@ -135,15 +132,15 @@ impl Pointed {
 pub struct PublishedEdition {
     /// Its number, counted from 1.
     pub number: u64,
-    /// How long it is, in bytes.
+    /// Its size, in bytes.
     pub bytes: usize,
-    /// When it was published, in milliseconds since 1970 by the servers' clock; `None` if the servers do not have that any
-    /// more: a later edition is a [rollback](Publication::rollback) to this one.
+    /// When it was published, in milliseconds since 1970 by the servers' clock; `None` if the servers do not have
+    /// the time any more, because a later edition is a [rollback](Publication::rollback) to this one.
     pub published_unix_ms: Option<u64>,
 }
 
-/// The times of these editions, by the nodes that they are in: the write that publishes an edition writes its node. What
-/// others have written to one after the manifest of `known` is no time of an edition.
+/// The times of these editions, from their nodes: the write that publishes an edition writes its node. A write to a
+/// node after the manifest of `known` is not the time of an edition.
 fn dated(editions: &[Edition], stats: &[Option<Stat>], known: Zxid) -> Vec<PublishedEdition> {
     let listed = editions.iter().zip(stats).enumerate().map(|(place, (entry, stat))| {
         let is_shown_later = editions[place + 1..].iter().any(|later| later.id == entry.id);
@@ -158,8 +155,8 @@ fn dated(editions: &[Edition], stats: &[Option<Stat>], known: Zxid) -> Vec<Publi
     listed.collect()
 }
 
-/// The options of a [`Publication`].
-#[must_use = "nothing is made before `build`"]
+/// Options of a [`Publication`].
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PublicationBuilder<T, C = Json> {
     place: PlaceOptions,
     codec: C,
@@ -170,22 +167,22 @@ pub struct PublicationBuilder<T, C = Json> {
 place_options!(PublicationBuilder<T, C>);
 
 impl<T, C> PublicationBuilder<T, C> {
-    /// How editions are written as bytes. Default: [`Json`].
+    /// Sets the encoding of editions. Default: [`Json`].
     pub fn codec<D>(self, codec: D) -> PublicationBuilder<T, D> {
         PublicationBuilder { place: self.place, codec, kept: self.kept, value: self.value }
     }
 
-    /// How many editions are kept, the last one included: 1 to 1,000; a number beyond counts as the
-    /// nearest of these. Default: 5. Whoever publishes decides.
+    /// Sets how many editions are kept, including the last one: 1 to 1,000; values outside are clamped. Default: 5.
+    /// The publisher's value counts.
     pub fn keep(mut self, editions: u16) -> Self {
-        self.kept = editions.clamp(1, MOST_KEPT);
+        self.kept = editions.clamp(1, MAX_KEPT);
         self
     }
 
-    /// Makes the handle. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If one of the paths cannot be that of a value.
+    /// If one of the paths is not valid for a value.
     pub fn build(self) -> Result<Publication<T, C>, ValuePathError>
     where
         C: Codec<T>,
@@ -206,7 +203,7 @@ impl<T> Publication<T> {
     /// The options of a publication.
     pub fn builder(client: &Client, path: &str) -> PublicationBuilder<T> {
         let place = PlaceOptions::new(client, path);
-        PublicationBuilder { place, codec: Json, kept: KEPT, value: PhantomData }
+        PublicationBuilder { place, codec: Json, kept: DEFAULT_KEPT, value: PhantomData }
     }
 }
 
@@ -214,10 +211,10 @@ impl<T> Publication<T>
 where
     Json: Codec<T>,
 {
-    /// The publication at a path such as `/app/routes`, written as JSON. No I/O.
+    /// A publication at a path such as `/app/routes`, encoded as JSON. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a value.
+    /// If the path is not valid for a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         Self::builder(client, path).build()
     }
@@ -229,29 +226,27 @@ impl<T, C: Codec<T>> Publication<T, C> {
         &self.place.path
     }
 
-    /// Publishes an edition, and gives its number, counted from 1. Costs
-    /// [one or two round trips](Publication#cost) (1 write), and more for an edition in parts or when other
-    /// programs publish, too.
+    /// Publishes an edition, and returns its number, counted from 1. Costs [one or two round
+    /// trips](Publication#cost) (1 write), and more for an edition in parts or when other programs publish too.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, the node holds something else, servers seem to close the connection
-    /// at it ([`ValueError::TooLong`]), or a request is refused; nothing was published then.
-    /// [`ValueError::Unknown`], the only error with an unknown
-    /// [outcome](ValueError::outcome), if the session ended, no server could be reached for a whole
-    /// session timeout, or somebody deleted the outcome marker, after it was sent and before an answer
+    /// If it cannot be encoded, the node has foreign data, the connection is lost at each attempt
+    /// ([`ValueError::TooLong`]), or a request is refused; then nothing was published. [`ValueError::Unknown`], the
+    /// only error with an unknown [outcome](ValueError::outcome), if the session ended, no server could be reached
+    /// for a session timeout, or the outcome marker was deleted, after the write was sent and before the answer
     /// came.
     ///
     /// # Session loss
-    /// What was not sent yet goes on in the next session; parts are written again.
+    /// A write that was not sent yet continues in the next session; parts are written again.
     ///
     /// # Cancel safety
-    /// When dropped, it is published once or not at all, and its parts are deleted in the background. What
-    /// is left of them when the session ends, or a connection is lost just then, is deleted when the next
-    /// edition in parts is published, before its first part is written.
+    /// When dropped, it is published once or not at all, and its parts are deleted in the background. Parts that
+    /// remain because the session ends, or the connection is lost just then, are deleted when the next edition in
+    /// parts is published, before its first part is written.
     pub async fn publish(&self, value: &T) -> Result<u64, ValueError> {
         let body = self.place.encode(&*self.codec, value)?;
 
-        let (mut writer, mut tries) = (self.writers.take(), TRIES);
+        let (mut writer, mut tries) = (self.writers.take(), MAX_TRIES);
         writer.let_others().await;
         loop {
             let draft = Draft::new(&self.place, body.clone());
@@ -272,7 +267,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 Err(error) => Err(error),
             };
             match written {
-                Err(Turn::DraftLost) if tries > 0 => {}
+                Err(PublishFailure::DraftLost) if tries > 0 => {}
                 Err(error) => return Err(error.told(&self.place)),
                 Ok((number, now)) => {
                     if draft.parts > 0 {
@@ -284,9 +279,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// Publishes an edition once more, under a new number, which it gives; `None` if that edition is
-    /// not among those that are kept. Costs two round trips (1 write) for an edition in parts, three for
-    /// another one, and one more if this handle has not published yet in this session.
+    /// Publishes an earlier edition again, and returns its new number; `None` if that edition is not kept any more.
+    /// Costs two round trips (1 write) for an edition in parts, three for others, and one more if this handle has
+    /// not published yet in this session.
     ///
     /// # Errors
     /// As [`Publication::publish`].
@@ -307,7 +302,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let inline = match entry.bytes <= inline_limit(&self.place.client) {
                 true => match fetch(&self.place, &entry).await? {
                     Some(body) => Some(body),
-                    // Dropped meanwhile, and then it is not in the manifest any more.
+                    // Deleted in the meantime, and then it is no longer in the manifest.
                     None if self.pointed().await?.revision != now.revision => continue,
                     None => return Err(self.damaged(&now, number)),
                 },
@@ -318,16 +313,16 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let draft = Draft { id, parts, bytes, inline, body: None };
             match self.turn(&mut writer, Some(now.clone()), &draft).await {
                 Ok((number, _)) => return Ok(Some(number)),
-                Err(Turn::Conflict) => drop(writer.lost().await),
-                Err(Turn::DraftLost) => return Err(self.damaged(&now, number)),
+                Err(PublishFailure::Conflict) => drop(writer.lost().await),
+                Err(PublishFailure::DraftLost) => return Err(self.damaged(&now, number)),
                 Err(error) => return Err(error.told(&self.place)),
             }
         }
     }
 
-    /// A node of an edition is gone, or is not what it was.
-    fn damaged(&self, now: &Pointed, number: u64) -> ValueError {
-        let reason = format!("edition {number} is listed, but not all of its nodes are there");
+    /// A node of an edition is missing, or was changed.
+    fn damaged(&self, now: &PointerState, number: u64) -> ValueError {
+        let reason = format!("edition {number} is listed, but some of its nodes are missing");
         self.place.undecodable(now.revision.unwrap_or(Revision::NONE), reason)
     }
 
@@ -335,10 +330,10 @@ impl<T, C: Codec<T>> Publication<T, C> {
     ///
     /// # Errors
     /// [`ValueError::Undecodable`] if it cannot be read as a value; or if no server can be reached for a
-    /// whole session timeout.
+    /// session timeout.
     ///
     /// # Session loss
-    /// It is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -357,7 +352,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// Reads the edition of this number; `None` if it is not among those that are kept. Costs 2 round trips.
+    /// Reads the edition with this number; `None` if it is not kept any more. Costs 2 round trips.
     ///
     /// # Errors
     /// As [`Publication::current`].
@@ -380,14 +375,14 @@ impl<T, C: Codec<T>> Publication<T, C> {
                     })?;
                     return Ok(Some(value));
                 }
-                // Dropped meanwhile, and then it is not in the manifest any more.
+                // Deleted in the meantime, and then it is no longer in the manifest.
                 None if self.pointed().await?.revision != now.revision => {}
                 None => return Err(self.damaged(&now, number)),
             }
         }
     }
 
-    /// The numbers of the editions that are kept, the last one at the end. Costs one round trip.
+    /// The numbers of the kept editions, the last one at the end. Costs one round trip.
     ///
     /// # Errors
     /// As [`Publication::current`].
@@ -402,8 +397,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
         Ok(manifest.editions.iter().map(|entry| entry.number).collect())
     }
 
-    /// Lists the editions that are kept, the last one at the end, with the times at which they were published. Costs 2 round
-    /// trips, with a small request for each edition, and 2 more for each rollback that comes meanwhile.
+    /// Lists the kept editions, the last one at the end, with the times at which they were published. Costs 2 round
+    /// trips, with a small request for each edition, and 2 more for each rollback that is published during the
+    /// call.
     ///
     /// # Errors
     /// As [`Publication::current`].
@@ -419,7 +415,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
         'again: loop {
             let entries = &now.manifest.editions;
             let nodes: Vec<_> = entries.iter().map(|entry| node(path, &entry.id)).collect();
-            // Sent in one go.
+            // Pipelined.
             let asked: Vec<_> = nodes.iter().map(|node| client.exists(node)).collect();
             let mut stats = Vec::with_capacity(nodes.len());
             for answer in asked {
@@ -432,7 +428,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
                 }
             }
 
-            // A rollback to one of them may have come meanwhile, with another manifest.
+            // A rollback to one of them may have been published in between, with another manifest.
             let known = now.revision.map_or(Zxid(0), |revision| revision.mzxid);
             if stats.iter().flatten().any(|stat| stat.mzxid > known) {
                 let again = self.pointed().await?;
@@ -445,30 +441,28 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// Follows the publication, beginning with the last edition. Nothing is sent before the first
-    /// [`Editions::next`].
+    /// The editions, starting with the last one. Sends no request before the first [`Editions::next`].
     pub fn follow(&self) -> Editions<T, C> {
         Editions::new(self.place.clone(), Arc::clone(&self.codec))
     }
 
-    async fn pointed(&self) -> Result<Pointed, ValueError> {
-        let Some(found) = self.place.read().await? else { return Ok(Pointed::default()) };
-        self.place.decode(&ManifestCodec, found).map(Pointed::from)
+    async fn pointed(&self) -> Result<PointerState, ValueError> {
+        let Some(found) = self.place.read().await? else { return Ok(PointerState::default()) };
+        self.place.decode(&ManifestCodec, found).map(PointerState::from)
     }
 
-    /// Makes a draft the last edition: one write, which nobody sees a part of. A rollback tells of a
-    /// conflict; a new edition goes behind whatever was published meanwhile. Gives its number, and what
-    /// the pointer says then.
+    /// Makes a draft the last edition, in one atomic write. A rollback reports a conflict; a new edition is
+    /// appended after others that were published in between. Returns its number, and the new state of the pointer.
     async fn turn(
         &self,
         writer: &mut ExactWriter,
-        mut known: Option<Pointed>,
+        mut known: Option<PointerState>,
         draft: &Draft,
-    ) -> Result<(u64, Pointed), Turn> {
+    ) -> Result<(u64, PointerState), PublishFailure> {
         let Place { client, path } = &self.place;
         let mut deletes = true;
         loop {
-            // What is read must be read in order: the pointer before the write, and again behind it.
+            // Reads must be in order: the pointer before the write, and again after it.
             let prepared = writer.prepare();
             let (old, prepared) = match known.take() {
                 Some(old) => (Ok(old), prepared.await),
@@ -486,45 +480,47 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let error = match written {
                 Ok(applied) => {
                     let revision = Some(Revision::following(old.revision, applied.zxid));
-                    let now = Pointed { manifest: next.manifest, revision };
+                    let now = PointerState { manifest: next.manifest, revision };
                     self.remember(session, &now);
                     return Ok((next.number, now));
                 }
                 Err(error) => error,
             };
-            match Refusal::of(&error, version, draft) {
-                Refusal::Conflict if draft.body.is_none() => return Err(Turn::Conflict),
-                Refusal::Conflict if writer.lost().await => {}
-                Refusal::Conflict => known = self.seen(seen)?,
-                Refusal::Orphan => self.place.make_parents().await?,
-                Refusal::OldEdition if deletes => (deletes, known) = (false, Some(old)),
-                Refusal::DraftLost => return Err(Turn::DraftLost),
-                Refusal::OldEdition | Refusal::Other => {
+            match RefusalCause::of(&error, version, draft) {
+                RefusalCause::Conflict if draft.body.is_none() => {
+                    return Err(PublishFailure::Conflict);
+                }
+                RefusalCause::Conflict if writer.lost().await => {}
+                RefusalCause::Conflict => known = self.seen(seen)?,
+                RefusalCause::Orphan => self.place.make_parents().await?,
+                RefusalCause::OldEdition if deletes => (deletes, known) = (false, Some(old)),
+                RefusalCause::DraftLost => return Err(PublishFailure::DraftLost),
+                RefusalCause::OldEdition | RefusalCause::Other => {
                     return Err(ValueError::write(path, error).into());
                 }
             }
         }
     }
 
-    /// What the pointer says after a conflict; `None`: it has to be read.
+    /// The state of the pointer after a conflict; `None` if it must be read.
     fn seen(
         &self,
         seen: Result<Option<(Bytes, Stat)>, Error>,
-    ) -> Result<Option<Pointed>, ValueError> {
+    ) -> Result<Option<PointerState>, ValueError> {
         let Ok(Some(found)) = seen else { return Ok(None) };
         self.place.decode(&ManifestCodec, found).map(|found| Some(found.into()))
     }
 
-    /// What this handle has written last in the present session.
-    fn known(&self) -> Option<Pointed> {
+    /// The last write of this handle in the current session.
+    fn known(&self) -> Option<PointerState> {
         let known = lock(&self.known);
         let (session, pointed) = known.as_ref()?;
         (*session == self.place.client.session_id()).then(|| pointed.clone())
     }
 
-    /// Keeps the newest state that this handle has written in a session.
-    fn remember(&self, session: SessionId, now: &Pointed) {
-        let mzxid = |pointed: &Pointed| pointed.revision.map(|revision| revision.mzxid);
+    /// Records the newest state that this handle has written in a session.
+    fn remember(&self, session: SessionId, now: &PointerState) {
+        let mzxid = |pointed: &PointerState| pointed.revision.map(|revision| revision.mzxid);
         let mut known = lock(&self.known);
         let is_newer = |(of, old): &(_, _)| *of != session || mzxid(old) < mzxid(now);
         if known.as_ref().is_none_or(is_newer) {
@@ -532,9 +528,9 @@ impl<T, C: Codec<T>> Publication<T, C> {
         }
     }
 
-    /// What the pointer says before parts are written, which is not done below something else. What is left
-    /// of earlier ones is deleted first: servers may have no room for both.
-    async fn make_room(&self) -> Result<Pointed, ValueError> {
+    /// The state of the pointer before parts are written, which is refused below foreign data. Remains of earlier
+    /// editions are deleted first, because servers may not have space for both.
+    async fn make_room(&self) -> Result<PointerState, ValueError> {
         let (old, below) = tokio::join! { biased; self.pointed(), self.below() };
         let old = old?;
         old.version(&self.place.path)?;
@@ -542,21 +538,20 @@ impl<T, C: Codec<T>> Publication<T, C> {
         Ok(old)
     }
 
-    /// The names of the nodes below the pointer; none if they cannot be had now.
+    /// The names of the nodes below the pointer; empty if they cannot be read now.
     async fn below(&self) -> Vec<String> {
         let listed = self.place.client.children(&self.place.path).await;
         listed.map(|(names, _)| names).unwrap_or_default()
     }
 
-    /// Deletes those of these nodes that are no edition and are not being written: what is left of long
-    /// editions. Only while the manifest is the known one, so that nothing which has become an edition is
-    /// deleted.
-    async fn sweep(&self, now: &Pointed, names: Vec<String>) {
+    /// Deletes those of these nodes that are neither an edition nor being written: remains of long editions. Only
+    /// while the manifest is the known one, so that no new edition is deleted.
+    async fn sweep(&self, now: &PointerState, names: Vec<String>) {
         let (Place { client, path }, manifest) = (&self.place, &now.manifest);
         let Ok(Some(version)) = now.version(path) else { return };
 
         for name in names {
-            // Other names are somebody else's nodes.
+            // Nodes with other names belong to other programs.
             if !is_edition_name(&name) || manifest.editions.iter().any(|entry| entry.id == name) {
                 continue;
             }
@@ -570,7 +565,7 @@ impl<T, C: Codec<T>> Publication<T, C> {
             let steps = client.transaction().check(path, Some(version));
             let parts = parts.iter().filter_map(|part| node.child(part).ok());
             let steps = parts.fold(steps, |steps, part| steps.delete(&part, None));
-            // Whoever publishes next tries again.
+            // The next publisher tries again.
             let _ = steps.delete(&node, None).commit().await;
         }
     }
@@ -593,7 +588,7 @@ lockkeeper_client::impl_debug!(PublicationBuilder<T, C>, self => path: self.plac
 
 lockkeeper_client::impl_debug!(Publication<T, C>, self => path: self.place.path);
 
-/// What the pointer is to say next.
+/// The next state of the pointer.
 struct NextManifest {
     number: u64,
     manifest: Manifest,
@@ -602,11 +597,11 @@ struct NextManifest {
 }
 
 impl NextManifest {
-    fn after(old: &Pointed, draft: &Draft, kept: usize, deletes: bool) -> Self {
+    fn after(old: &PointerState, draft: &Draft, kept: usize, deletes: bool) -> Self {
         let number = old.manifest.last().map_or(1, |last| last.number + 1);
         let mut manifest = old.manifest.clone();
         let mut gone = manifest.push(draft.entry(number), draft.inline.clone(), kept);
-        // The parts of long ones are for the sweep.
+        // Parts of long editions are left to the sweep.
         gone.retain(|entry| deletes && entry.parts == 0);
         Self { number, manifest, gone }
     }
@@ -633,7 +628,7 @@ impl NextManifest {
 mod tests {
     use super::*;
 
-    /// The parts of the refused one took the room for good: each later one in parts was refused, too.
+    /// The parts of the refused edition stayed forever: each later edition in parts was refused too.
     #[tokio::test]
     async fn an_edition_for_which_there_is_no_room_takes_none_from_the_next_one() {
         let engine = lockkeeper_engine::Engine::builder().data_budget(12 << 20);

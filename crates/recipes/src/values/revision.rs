@@ -1,26 +1,26 @@
-//! A value, and which state of its node it was.
+//! A value with its revision.
 
 use std::ops::Deref;
 
 use lockkeeper_client::{Stat, Zxid};
 use serde::{Deserialize, Serialize};
 
-/// Which state of a node a value was.
+/// A state of a value's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revision {
-    /// The transaction that created the node: another one if the node was deleted and made anew.
+    /// The transaction that created the node; it changes if the node is deleted and created again.
     pub czxid: Zxid,
-    /// The transaction that wrote the value. It only grows, also when the node is made anew.
+    /// The transaction that wrote the value. It only grows, also when the node is created again.
     pub mzxid: Zxid,
-    /// How often the node was changed since it was created, which is what a compare-and-set compares.
+    /// How often the node was changed since it was created. A compare-and-set compares it.
     pub version: i32,
 }
 
 impl Revision {
-    /// That of no node.
+    /// The revision of a missing node.
     pub(super) const NONE: Self = Self { czxid: Zxid(0), mzxid: Zxid(0), version: 0 };
 
-    /// The state after a write over this one, or over no node.
+    /// The revision after a write over this one, or over a missing node.
     pub(super) fn following(old: Option<Self>, mzxid: Zxid) -> Self {
         match old {
             None => Self { czxid: mzxid, mzxid, version: 0 },
@@ -35,12 +35,12 @@ impl From<Stat> for Revision {
     }
 }
 
-/// A value, and which state of its node it was.
+/// A value with its revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
     /// The value.
     pub value: T,
-    /// Which state it was.
+    /// The state of the node.
     pub revision: Revision,
 }
 

@@ -1,4 +1,4 @@
-//! [`Shared`]: one value that many programs read, change and follow.
+//! [`Shared`]: one value that many programs read, change and watch.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,51 +13,51 @@ use crate::values::error::{ValueError, ValuePathError};
 use crate::values::place::{Place, PlaceOptions, place_options};
 use crate::values::revision::{Revision, Versioned};
 
-/// What a compare-and-set has come to.
+/// The result of a compare-and-set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "it may not have been set"]
 pub enum Swap<T> {
-    /// The value was as expected, and is this one now.
+    /// The value was as expected, and is now this one.
     Done(Versioned<T>),
-    /// It was not as expected, and is as it was: this, or nothing without a node.
+    /// The value was not as expected, and is unchanged: this one, or `None` if the node is missing.
     Conflict(Option<Versioned<T>>),
 }
 
-/// One value that many programs read, change and follow.
+/// One value that many programs read, change and watch.
 ///
-/// Do not use it for what changes many times a second, nor for more than a few hundred kilobytes: each
-/// change is a write to a quorum, and everyone who follows it reads all of it. Cheap to clone.
+/// Do not use it for values that change many times a second, nor for more than a few hundred kilobytes: each change
+/// is a write to a quorum, and all readers read all of it. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - A change is applied once, also when its reply is lost. It is unknown whether it was applied
-///   only if, before an answer came, the session ended, no server could be reached for a whole
-///   session timeout, or somebody deleted the outcome marker.
-/// - An update is never lost: it is made on the very value that it replaces.
-/// - Whoever follows the value sees its last state in the end, and never an older one after a newer
-///   one; and keeps the last good one when somebody writes what cannot be read.
+/// - A change is applied once, even when its reply is lost. It is unknown whether it was applied only if, before
+///   the answer came, the session ended, no server could be reached for a session timeout, or the outcome marker
+///   was deleted.
+/// - An update is never lost: it is computed from the very value that it replaces.
+/// - Readers see the last state eventually, and never an older one after a newer one. They keep the last good value
+///   when unreadable data is written.
 ///
 /// # Not guaranteed
 ///
-/// - Not every change is seen by those who follow the value: several in a row may be one.
-/// - An update is not exact over a node that somebody deletes and makes anew meanwhile: once that
-///   has been written as often as the old one, it has the same version.
+/// - Readers may miss changes: several in a row may be reported as one.
+/// - An update is not exact over a node that is deleted and created again at the same time: once that has been
+///   written as often as the old one, it has the same version.
 ///
 /// # Znodes
 ///
-/// - `<path>`, persistent, holds the value as JSON, or in another [`Codec`]. With
-///   [`Raw`](crate::Raw), it is Curator's `SharedValue`.
-/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and nearly always
-///   empty. It goes with the handle.
+/// - `<path>`, persistent, has the value as JSON, or in another [`Codec`]. With [`Raw`](crate::Raw), it is
+///   Curator's `SharedValue`.
+/// - `/lockkeeper-outcomes/<uuid>` is the outcome marker of a handle, ephemeral and nearly always empty. It is
+///   deleted with the handle.
 ///
 /// # Cost
 ///
 /// - A get costs 1 round trip.
-/// - A set or a compare-and-set costs 1 round trip (1 write). It costs 1 more, once for each write
-///   that a handle has under way at a time, to create the marker, and 1 more to create the node.
-/// - An update costs 2 round trips, and 1 more for each time that another program was quicker, from
-///   the second time in a row with a pause and a read.
-/// - Following costs 1 event and 1 read for a change, or for a burst of them.
+/// - A set or a compare-and-set costs 1 round trip (1 write). It costs 1 more to create the marker, once for each
+///   write of a handle that is in progress at the same time, and 1 more to create the node.
+/// - An update costs 2 round trips, and 1 more for each time that another program was faster, from the second time
+///   in a row with a pause and a read.
+/// - A reader costs 1 event and 1 read for a change, or for several in quick succession.
 ///
 /// # Examples
 ///
@@ -91,8 +91,8 @@ pub struct Shared<T, C = Json> {
     value: PhantomData<fn(T) -> T>,
 }
 
-/// The options of a [`Shared`] value.
-#[must_use = "nothing is made before `build`"]
+/// Options of a [`Shared`] value.
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct SharedBuilder<T, C = Json> {
     place: PlaceOptions,
     codec: C,
@@ -108,15 +108,15 @@ impl<T> SharedBuilder<T> {
 }
 
 impl<T, C> SharedBuilder<T, C> {
-    /// How the value is written as bytes. Default: [`Json`].
+    /// Sets the encoding of the value. Default: [`Json`].
     pub fn codec<D>(self, codec: D) -> SharedBuilder<T, D> {
         SharedBuilder { place: self.place, codec, value: self.value }
     }
 
-    /// Makes the value's handle. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If one of the paths cannot be that of a value.
+    /// If one of the paths is not valid for a value.
     pub fn build(self) -> Result<Shared<T, C>, ValuePathError>
     where
         C: Codec<T>,
@@ -138,10 +138,10 @@ impl<T> Shared<T>
 where
     Json: Codec<T>,
 {
-    /// The value at a path such as `/app/limits`, written as JSON. No I/O.
+    /// A value at a path such as `/app/limits`, encoded as JSON. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a value.
+    /// If the path is not valid for a value.
     pub fn new(client: &Client, path: &str) -> Result<Self, ValuePathError> {
         Self::builder(client, path).build()
     }
@@ -153,15 +153,14 @@ impl<T, C: Codec<T>> Shared<T, C> {
         &self.place.path
     }
 
-    /// Reads the value; `None` without a node. Costs one round trip. A server of an ensemble may be
-    /// behind others by what was written a moment ago.
+    /// Reads the value; `None` if the node is missing. Costs one round trip. A server of an ensemble may lag behind
+    /// the latest writes.
     ///
     /// # Errors
-    /// [`ValueError::Undecodable`] if it cannot be read as a value; or if no server can be reached for
-    /// a whole session timeout.
+    /// [`ValueError::Undecodable`] if it cannot be decoded; or if no server can be reached for a session timeout.
     ///
     /// # Session loss
-    /// It is read again in the next session.
+    /// Reads again in the next session.
     ///
     /// # Cancel safety
     /// Safe.
@@ -170,18 +169,17 @@ impl<T, C: Codec<T>> Shared<T, C> {
         found.map(|found| self.decode(found)).transpose()
     }
 
-    /// Writes the value over whatever is there, and gives the number of the transaction: the
-    /// [`Revision::mzxid`] that others see. Costs one round trip (1 write), and [more](Shared#cost) at first.
+    /// Overwrites the value, and returns the transaction's number: the [`Revision::mzxid`] that others see. Costs
+    /// one round trip (1 write), and [more](Shared#cost) at first.
     ///
     /// # Errors
-    /// If it cannot be written as bytes, is too large ([`ValueError::TooLong`] if servers seem to close the
-    /// connection at it), or the request is refused; nothing was changed then. [`ValueError::Unknown`], the
-    /// only error with an unknown [outcome](ValueError::outcome), if the session ended, no server could be
-    /// reached for a whole session timeout, or somebody deleted the outcome marker, after it was sent and
-    /// before an answer came.
+    /// If the value cannot be encoded, is too large ([`ValueError::TooLong`] if the connection is lost at each
+    /// attempt), or the request is refused; then nothing was changed. [`ValueError::Unknown`], the only error with
+    /// an unknown [outcome](ValueError::outcome), if the session ended, no server could be reached for a session
+    /// timeout, or the outcome marker was deleted, after the write was sent and before the answer came.
     ///
     /// # Session loss
-    /// What was not sent yet goes on in the next session.
+    /// A write that was not sent yet continues in the next session.
     ///
     /// # Cancel safety
     /// When dropped, it is set once or not at all.
@@ -209,13 +207,12 @@ impl<T, C: Codec<T>> Shared<T, C> {
         }
     }
 
-    /// Writes the value if the present one is still `expected`; `None` stands for no node. Costs one
-    /// round trip, also when it is not.
+    /// Writes the value if the current one is still `expected`; `None` means a missing node. Costs one round trip,
+    /// also on a conflict.
     ///
     /// # Errors
-    /// As [`Shared::set`]; [`ValueError::VersionWrapped`] if the expected version is -1, as servers
-    /// take that for any version; and [`ValueError::Undecodable`] if there is another value that cannot
-    /// be read.
+    /// As [`Shared::set`]; [`ValueError::VersionWrapped`] if the expected version is -1, because servers take that
+    /// for any version; and [`ValueError::Undecodable`] if the current value is another one and cannot be decoded.
     ///
     /// # Session loss
     /// As [`Shared::set`].
@@ -243,7 +240,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
         }
 
         loop {
-            // What is read beside the write must be read after it.
+            // The read must follow the write.
             writer.prepare().await.map_err(|error| ValueError::write(path, error))?;
             let written = writer.commit(|steps| match expected {
                 None => steps.create(path, data.clone(), CreateMode::Persistent),
@@ -269,7 +266,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
         }
     }
 
-    /// What is there instead of what was expected.
+    /// The current value after a conflict.
     async fn conflicting(
         &self,
         expected: Option<Revision>,
@@ -277,16 +274,16 @@ impl<T, C: Codec<T>> Shared<T, C> {
     ) -> Result<Option<(Bytes, Stat)>, ValueError> {
         match seen {
             Ok(found) if found.as_ref().map(|(_, stat)| (*stat).into()) != expected => Ok(found),
-            // It was sent before a write that had to be sent again.
+            // The read was sent before a write that had to be repeated.
             _ => self.place.read().await,
         }
     }
 
-    /// Changes the value: writes what `change` makes of the present one, which is `None` without a
-    /// node. It is called again with the new value for each time that another program was quicker, from the
-    /// second time in a row after a pause at random of up to a second: programs that all change it at once
-    /// take turns. Costs two round trips (1 write), and [more](Shared#cost) at first and when other
-    /// programs write, too.
+    /// Changes the value: writes the result of `change` for the current value, which is `None` if the node is
+    /// missing. `change` is called again with the new value each time that another program was faster, from the
+    /// second time in a row after a random pause of up to a second, so that programs that change the value at the
+    /// same time take turns. Costs two round trips (1 write), and [more](Shared#cost) at first and when other
+    /// programs write too.
     ///
     /// # Errors
     /// As [`Shared::compare_and_set`].
@@ -314,7 +311,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
         }
     }
 
-    /// Follows the value, beginning with what it is now. Nothing is sent before the first
+    /// The changes of the value, starting with the current one. Sends no request before the first
     /// [`ValueChanges::next`].
     pub fn changes(&self) -> ValueChanges<T, C> {
         ValueChanges::new(self.place.clone(), Arc::clone(&self.codec))
@@ -325,7 +322,7 @@ impl<T, C: Codec<T>> Shared<T, C> {
     }
 }
 
-/// How a server refuses a write over what is not as it was expected to be.
+/// The error codes of a write whose expected state is outdated.
 fn conflicts(expected: Option<Revision>) -> &'static [ErrorCode] {
     match expected {
         None => &[ErrorCode::NodeExists],

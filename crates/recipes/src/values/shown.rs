@@ -1,9 +1,9 @@
-//! Data of somebody else's, for people to read.
+//! Shortens foreign data for messages.
 
-/// The beginning of some data, for people to read.
+/// The beginning of some data, for messages.
 pub(super) fn shown(data: &[u8]) -> String {
-    const MOST: usize = 16;
-    let start = &data[..data.len().min(MOST)];
-    let more = if data.len() > MOST { ", …" } else { "" };
+    const MAX_SHOWN_BYTES: usize = 16;
+    let start = &data[..data.len().min(MAX_SHOWN_BYTES)];
+    let more = if data.len() > MAX_SHOWN_BYTES { ", …" } else { "" };
     format!("{} bytes (\"{}\"{more})", data.len(), start.escape_ascii())
 }

@@ -1,8 +1,8 @@
-//! Where a tree may have changed, kept once for all who follow it: pure.
+//! The paths at which a tree may have changed, stored once for all readers. No I/O.
 //!
-//! Each publication is a batch of paths, which all readers share, and which goes when the last of them has
-//! read it. A reader that nobody polls must not cost memory without end: over a bound the oldest batches
-//! go unread, and who has missed one compares whole snapshots.
+//! Each publication is a batch of paths. All readers share it, and it is dropped when the last of them has read
+//! it. A reader that is not polled must not use unlimited memory: above a bound, the oldest batches are dropped,
+//! and a reader that has missed one compares whole snapshots.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use std::sync::Arc;
 /// Paths that were published together, sorted.
 pub(super) type Paths = Arc<BTreeSet<String>>;
 
-/// Which reader it is.
+/// Identifies a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ReaderId(u64);
 
-/// What a reader has not seen.
+/// The publications that a reader has not read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// These batches.
     Batches(Vec<Paths>),
-    /// More than was kept.
+    /// More than the backlog keeps.
     TooMuch,
 }
 
-/// The batches that somebody has not read.
+/// The batches that some reader has not read.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     batches: VecDeque<Batch>,
-    /// The number of the first of them.
+    /// The number of the first batch.
     first: u64,
-    /// How many paths they have.
+    /// The number of paths in all batches.
     paths: usize,
     /// The number of the next batch of each reader.
     readers: BTreeMap<ReaderId, u64>,
@@ -43,7 +43,7 @@ struct Batch {
 }
 
 impl Backlog {
-    /// A reader of what is published from now on.
+    /// Registers a reader of all later publications.
     pub(crate) fn subscribe(&mut self) -> ReaderId {
         let reader = ReaderId(self.next_reader);
         self.next_reader += 1;
@@ -56,7 +56,7 @@ impl Backlog {
         self.readers.remove(&reader);
     }
 
-    /// Notes a batch. Of all that is unread, at most so many paths are kept.
+    /// Adds a batch. Drops the oldest ones if there are more unread paths than `most`.
     pub(crate) fn publish(&mut self, paths: &BTreeSet<String>, most: usize) {
         if paths.is_empty() || self.readers.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Backlog {
         while self.paths > most && self.forget_first() {}
     }
 
-    /// Takes what a reader has not seen.
+    /// Takes the batches that a reader has not read.
     pub(crate) fn read(&mut self, reader: ReaderId) -> Unread {
         let end = self.end();
         let Some(next) = self.readers.get_mut(&reader) else { return Unread::TooMuch };
@@ -91,7 +91,7 @@ impl Backlog {
         self.first + self.batches.len() as u64
     }
 
-    /// Says whether there was one.
+    /// Drops the oldest batch, and returns whether there was one.
     fn forget_first(&mut self) -> bool {
         let Some(batch) = self.batches.pop_front() else { return false };
         self.first += 1;
@@ -125,20 +125,20 @@ mod tests {
         assert_eq!(backlog.read(late), batches(&[&["/b"]]));
         assert_eq!(backlog.read(late), batches(&[]));
         assert_eq!(backlog.read(early), batches(&[&["/a", "/b"], &["/b"]]));
-        assert_eq!((backlog.batches.len(), backlog.paths), (0, 0), "everybody has read it");
+        assert_eq!((backlog.batches.len(), backlog.paths), (0, 0), "all have read it");
 
         backlog.publish(&paths(&["/c"]), 10);
         backlog.unsubscribe(early);
         assert_eq!(backlog.batches.len(), 1);
         backlog.unsubscribe(late);
-        assert_eq!((backlog.batches.len(), backlog.paths), (0, 0), "nobody will read it");
+        assert_eq!((backlog.batches.len(), backlog.paths), (0, 0), "no reader is left");
     }
 
-    /// Of a reader that nobody polls, the memory grew with each node that came and went.
+    /// The memory for a reader that was not polled grew with every node that came and went.
     ///
-    /// Seen to fail without the bound.
+    /// Fails without the bound.
     #[test]
-    fn what_nobody_reads_is_bounded() {
+    fn unread_batches_are_bounded() {
         let mut backlog = Backlog::default();
         let (held, read) = (backlog.subscribe(), backlog.subscribe());
         for number in 0..1_000 {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(backlog.read(held), Unread::TooMuch);
         assert_eq!((backlog.batches.len(), backlog.paths), (0, 0));
 
-        // A batch that is too long by itself too.
+        // Also a single batch that exceeds the bound.
         let long: Vec<_> = (0..11).map(|number| format!("/{number}")).collect();
         backlog.publish(&long.into_iter().collect(), 10);
         assert_eq!(backlog.read(held), Unread::TooMuch);

@@ -1,67 +1,67 @@
-//! How many reads go into one request: pure.
+//! How many reads one request has. No I/O.
 //!
-//! A server answers many reads in one request (`multiRead`) much faster than one by one. But an answer has a
-//! longest length, and how long it is shows only when it is there. So a batch is as large as its answer is
-//! expected to stay well below that: by what is known of a node, or by what others had. An answer
-//! that is too long all the same is read again in parts, down to single reads. See
+//! A server answers many reads in one request (`multiRead`) much faster than one by one. But the length of an
+//! answer is limited, and is known only when it arrives. So a batch is filled until its answer is expected to be
+//! near a fraction of that limit, estimated from what is known of a node, or from the nodes read before. If an
+//! answer is too long nevertheless, its reads are repeated in smaller batches, down to single reads. See
 //! `docs/decisions/0027-reads-together.md`.
 
 use std::collections::VecDeque;
 
 use lockkeeper_client::Instant;
 
-use crate::watch::view::{Question, Read, View};
+use crate::watch::view::{Read, ReadKind, View};
 
-/// The most reads of a request.
-const MOST: usize = 32;
+/// The maximum number of reads in a request.
+const MAX_READS: usize = 32;
 
-/// How many reads of unknown length fit into a request at first.
-const AT_FIRST: usize = 8;
+/// How many reads of unknown length the first requests have.
+const FIRST_READS: usize = 8;
 
-/// How often the connection may be lost before the first batch is answered. A server that does not know
-/// batches may close it.
-const TRIES: u32 = 2;
+/// How many connections may be lost before the first batch is answered. A server that does not know
+/// `multiRead` may close them.
+const MAX_LOSSES: u32 = 2;
 
-/// What a read takes in a request or its answer besides path and content, in bytes.
-const OVERHEAD: usize = 96;
+/// The size of a read in a request or its answer, without path and data, in bytes.
+const READ_BYTES: usize = 96;
 
-/// What a child is expected to take in a listing, in bytes.
-const NAME: usize = 64;
+/// The expected size of a child's name in a listing, in bytes.
+const NAME_BYTES: usize = 64;
 
-/// Divides what is to be read into requests.
+/// Divides reads into requests.
 #[derive(Debug)]
 pub(crate) struct Batches {
     max_frame: usize,
-    /// How much an answer is expected to take at most, in bytes.
+    /// The maximum expected size of an answer, in bytes.
     room: usize,
-    /// What a node has whose data was never read: no less than the last ones had, in bytes.
+    /// The expected size of a node whose data was never read: at least that of the last ones, in bytes.
     typical: usize,
     most: usize,
-    /// How often the connection was lost before a batch was answered; `None` once one was.
+    /// How many connections were lost before a batch was answered; `None` after an answer.
     losses: Option<u32>,
-    /// When that was noticed last.
+    /// When the last loss was noticed.
     lost_at: Option<Instant>,
-    /// To be read before anything else, and as it is.
+    /// Batches to send first, unchanged.
     parts: VecDeque<Vec<Read>>,
-    /// Did not fit into the last batch.
+    /// The read that did not fit into the last batch.
     left_over: Option<Read>,
 }
 
 impl Batches {
-    /// For a client that takes answers of so many bytes.
+    /// For a client whose answers are limited to this number of bytes.
     pub(crate) fn new(max_frame: usize) -> Self {
         let room = max_frame / 4;
-        let typical = (room / AT_FIRST).saturating_sub(2 * OVERHEAD);
+        let typical = (room / FIRST_READS).saturating_sub(2 * READ_BYTES);
         let (losses, lost_at, parts, left_over) = (Some(0), None, VecDeque::new(), None);
-        Self { max_frame, room, typical, most: MOST, losses, lost_at, parts, left_over }
+        Self { max_frame, room, typical, most: MAX_READS, losses, lost_at, parts, left_over }
     }
 
-    /// The most reads of the next request.
+    /// The maximum number of reads in the next request.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// The reads of the next request, if there is something to read.
+    /// The reads of the next request, if any.
     pub(crate) fn next(&mut self, view: &mut View) -> Option<Vec<Read>> {
         if let Some(part) = self.parts.pop_front() {
             return Some(part);
@@ -81,50 +81,49 @@ impl Batches {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// What a read is expected to take, in bytes.
+    /// The expected size of a read, in bytes.
     fn expected(&self, read: &Read, view: &View) -> usize {
         let stat = view.tree().get(&read.path).map(|node| node.stat());
         let content = match (read.question, stat) {
-            (Question::Data, Some(stat)) => usize::try_from(stat.data_length).unwrap_or(0),
-            (Question::Data, None) => self.typical,
-            (Question::List, Some(stat)) => {
-                usize::try_from(stat.num_children).unwrap_or(0).saturating_mul(NAME)
+            (ReadKind::Data, Some(stat)) => usize::try_from(stat.data_length).unwrap_or(0),
+            (ReadKind::Data, None) => self.typical,
+            (ReadKind::List, Some(stat)) => {
+                usize::try_from(stat.num_children).unwrap_or(0).saturating_mul(NAME_BYTES)
             }
-            (Question::List, None) => self.room,
+            (ReadKind::List, None) => self.room,
         };
-        OVERHEAD + read.path.len() + content
+        READ_BYTES + read.path.len() + content
     }
 
-    /// A node turned out to have so many bytes of data. The typical length follows at once upwards, and
-    /// slowly downwards.
+    /// Records the size of a node's data. The typical size grows at once, and shrinks slowly.
     pub(crate) fn found(&mut self, len: usize) {
         self.typical = len.max(self.typical - self.typical.saturating_sub(len).div_ceil(8));
     }
 
-    /// A batch was answered.
+    /// Records that a batch was answered.
     pub(crate) fn answered(&mut self) {
         self.losses = None;
     }
 
-    /// The connection was lost before a batch was answered that had been sent then.
+    /// Records that the connection was lost before a batch that was sent at `sent` was answered.
     pub(crate) fn lost(&mut self, sent: Instant, now: Instant) {
-        // With one connection, all that were on their way are lost.
+        // All batches in flight are lost with one connection.
         if self.lost_at.is_some_and(|lost_at| sent < lost_at) {
             return;
         }
         self.lost_at = Some(now);
         self.losses = self.losses.map(|losses| losses + 1);
-        if self.losses == Some(TRIES) {
+        if self.losses == Some(MAX_LOSSES) {
             self.most = 1;
         }
     }
 
-    /// Has this read made by itself.
+    /// Sends this read in its own request.
     pub(crate) fn alone(&mut self, read: Read) {
         self.parts.push_back(vec![read]);
     }
 
-    /// The answer to a batch was too long: of so many bytes, if that is known.
+    /// Records that the answer to a batch was too long, and its size if it is known.
     pub(crate) fn too_long(&mut self, reads: &[Read], len: Option<usize>) {
         let mean = len.unwrap_or(self.max_frame) / reads.len().max(1);
         self.typical = self.typical.max(mean);
@@ -132,13 +131,13 @@ impl Batches {
         self.parts.extend(reads.chunks(part).map(<[Read]>::to_vec));
     }
 
-    /// The server did not understand a batch. It gets no other one.
+    /// Records that the server does not support batches. All later reads are single.
     pub(crate) fn give_up(&mut self, reads: Vec<Read>) {
         self.most = 1;
         reads.into_iter().for_each(|read| self.alone(read));
     }
 
-    /// All that was taken from the view will be taken from it again.
+    /// Drops all pending reads. The view will return them again.
     pub(crate) fn clear(&mut self) {
         self.parts.clear();
         self.left_over = None;
@@ -153,18 +152,18 @@ mod tests {
 
     use super::*;
     use crate::watch::snapshot::CachedNode;
-    use crate::watch::view::{Found, Scope};
+    use crate::watch::view::{ReadOutcome, Scope};
 
     fn unread() -> View {
         View::new(Scope { max_frame: 1 << 20, ..Scope::new("/r") })
     }
 
-    /// A view that has to read the data of so many children.
+    /// A view that has to read the data of this many children.
     fn view(children: usize) -> View {
         let mut view = unread();
         let names = (0..children).map(|n| format!("{n:04}")).collect();
-        let root = Found::Data(CachedNode::new(b"", Stat::default()));
-        for found in [root, Found::Names(names)] {
+        let root = ReadOutcome::Data(CachedNode::new(b"", Stat::default()));
+        for found in [root, ReadOutcome::Names(names)] {
             let read = view.next_read().unwrap();
             view.answer(&read, found, Arrival::START, Zxid(1)).unwrap();
         }
@@ -199,7 +198,7 @@ mod tests {
         for len in [10, 200_000, 200_000, 10] {
             let read = view.next_read().unwrap();
             let stat = Stat { data_length: len, ..Stat::default() };
-            let found = Found::Data(CachedNode::new(b"not all of it", stat));
+            let found = ReadOutcome::Data(CachedNode::new(b"not all of it", stat));
             view.answer(&read, found, Arrival::START, Zxid(1)).unwrap();
         }
         view.watched(Rearms::once(Arrival::START.next()));
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_twice_at_batches_gets_no_more() {
+    fn a_server_that_closes_twice_gets_no_more_batches() {
         let at = |seconds| Instant::from_start(Duration::from_secs(seconds));
         let (mut batches, mut view) = (Batches::new(1 << 20), view(12));
         batches.lost(at(1), at(3));
@@ -245,11 +244,11 @@ mod tests {
         let mut known = Batches::new(1 << 20);
         known.answered();
         (1..9).for_each(|n| known.lost(at(n), at(n)));
-        assert_eq!(known.most(), MOST);
+        assert_eq!(known.most(), MAX_READS);
     }
 
     #[test]
-    fn who_does_not_understand_gets_single_reads() {
+    fn a_server_without_batches_gets_single_reads() {
         let mut batches = Batches::new(1 << 20);
         let mut view = view(12);
         let reads = batches.next(&mut view).unwrap();

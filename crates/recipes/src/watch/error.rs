@@ -1,54 +1,54 @@
-//! Why a tree cache could not be opened, or has ended.
+//! Errors of tree caches.
 
 use lockkeeper_client::{Error, Outcome, ZnodePath, impl_failure};
 
-/// Why a [`TreeCache`](crate::TreeCache) could not be opened, or has ended. The last snapshot of one
-/// that has ended stays readable.
+/// Why a [`TreeCache`](crate::TreeCache) could not be opened, or has ended. The last snapshot of a cache that has
+/// ended stays readable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The path is not one.
+    /// The text is not a path.
     #[error(transparent)]
     Path(#[from] lockkeeper_client::PathError),
-    /// There are more nodes than allowed.
+    /// The tree has more nodes than allowed.
     #[error(
-        "there are more than {max} nodes below {path}; raise `max_nodes`, or leave some out by a \
+        "{path} has more than {max} nodes below it; raise `max_nodes`, or exclude some with a \
          filter or a depth"
     )]
     TooManyNodes {
         /// The path of the cache.
         path: String,
-        /// How many were allowed.
+        /// The limit.
         max: usize,
     },
     /// Names and data are longer than allowed.
     #[error(
         "the nodes below {path} have more than {max} bytes of names and data; raise `max_bytes`, or \
-         leave some out by a filter or a depth"
+         exclude some with a filter or a depth"
     )]
     TooManyBytes {
         /// The path of the cache.
         path: String,
-        /// How many were allowed, in bytes.
+        /// The limit, in bytes.
         max: usize,
     },
-    /// No answer can hold the names of a node's children.
+    /// The names of a node's children do not fit into an answer.
     #[error(
-        "the names of the {children} children of {path} take more than an answer may have; spread \
+        "the names of the {children} children of {path} exceed the size of an answer; spread \
          them over several nodes, or raise jute.maxbuffer and `ClientBuilder::max_frame`"
     )]
     TooManyChildren {
         /// The node.
         path: String,
-        /// How many children it has.
+        /// The number of its children.
         children: usize,
     },
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot be the base of services; name a path of its own for it, like /services")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be the base of services; use another path, such as /services")]
     Reserved(ZnodePath),
-    /// A node may not be read, so no snapshot would be complete.
+    /// A node may not be read, so that no snapshot is complete.
     #[error(
-        "{path} may not be read, so it cannot be cached; show credentials, or leave it out by a filter \
+        "{path} may not be read, so it cannot be cached; add credentials, or exclude it with a filter \
          or `skip_unreadable`"
     )]
     Unreadable {
@@ -63,20 +63,20 @@ pub enum CacheError {
     NoWatch {
         /// The path of the cache.
         path: String,
-        /// How often.
+        /// The number of attempts.
         tries: u32,
     },
-    /// Nothing keeps the cache up to date any more: the runtime in which its client was connected has
-    /// ended, or the closure of a filter has panicked.
+    /// The cache is not updated any more: the runtime in which its client was connected has ended, or the closure of
+    /// a filter has panicked.
     #[error(
-        "{path} is not followed any more: the runtime in which the client was connected has ended, or a \
+        "the cache of {path} is no longer updated: the runtime in which the client was connected has ended, or a \
          filter has panicked; open it again, and keep the runtime of its client running"
     )]
     Stopped {
         /// The path of the cache.
         path: ZnodePath,
     },
-    /// A request failed for good.
+    /// A request failed permanently.
     #[error(transparent)]
     Request(#[from] Error),
 }

@@ -1,4 +1,4 @@
-//! Reads what the view wants to know, and publishes what comes of it.
+//! Reads what the view needs, and publishes snapshots.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use lockkeeper_client::horizon::Horizon;
 use lockkeeper_client::retry::{self, Backoff};
 use lockkeeper_client::{
     AddWatchMode, Arrival, Arrived, Client, DirtyPaths, Error, ErrorCode, EventKind, Instant,
-    Listing, MOST_SKIPPED, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath, Zxid,
+    Listing, MAX_SKIPPED_REPLY, PathRequest, ReadOp, ReadResult, Rearms, Reply, Stat, ZnodePath,
+    Zxid,
 };
 
 use crate::watch::batches::Batches;
 use crate::watch::error::CacheError;
 use crate::watch::published::Published;
 use crate::watch::snapshot::{CachedNode, Snapshot};
-use crate::watch::view::{Found, Question, Read, Scope, View};
+use crate::watch::view::{Read, ReadKind, ReadOutcome, Scope, View};
 
-/// How many reads are on their way at a time.
-const WINDOW: usize = 256;
+/// The maximum number of reads in flight.
+const MAX_IN_FLIGHT: usize = 256;
 
-/// How often in a row a connection may be lost while the first watch is being set.
+/// How many connections in a row may be lost while the first watch is set.
 const WATCH_TRIES: u32 = 3;
 
-/// The pauses between looks at nodes that may not be read.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
+/// The pauses between reads of nodes that may not be read.
+const FIRST_REREAD_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_REREAD_PAUSE: Duration = Duration::from_secs(30);
 
-/// Reads on their way, in one request.
+/// Reads in flight, in one request.
 #[derive(Debug)]
 struct Pending {
     reads: Vec<Read>,
@@ -43,9 +44,9 @@ enum PendingReply {
     Batch(Reply<Vec<ReadResult>>),
 }
 
-/// An answer to a request: what was found by each read. `None` has to be asked alone, to know why.
+/// The answer to a request: the result of each read. A read with `None` is repeated alone, to learn the reason.
 struct Answer {
-    result: Result<Vec<Option<Found>>, Error>,
+    result: Result<Vec<Option<ReadOutcome>>, Error>,
     arrival: Arrival,
     zxid: Zxid,
 }
@@ -54,10 +55,10 @@ impl PendingReply {
     async fn arrived(&mut self) -> Answer {
         match self {
             Self::Data(reply) => answer(reply.arrived().await, |(data, stat)| {
-                vec![Some(Found::Data(CachedNode::new(&data, stat)))]
+                vec![Some(ReadOutcome::Data(CachedNode::new(&data, stat)))]
             }),
             Self::List(reply) => {
-                answer(reply.arrived().await, |(names, _)| vec![Some(Found::Names(names))])
+                answer(reply.arrived().await, |(names, _)| vec![Some(ReadOutcome::Names(names))])
             }
             Self::Batch(reply) => answer(reply.arrived().await, |results| {
                 results.into_iter().map(found_together).collect()
@@ -66,27 +67,29 @@ impl PendingReply {
     }
 }
 
-fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<Found>>) -> Answer {
+fn answer<T>(arrived: Arrived<T>, found: impl FnOnce(T) -> Vec<Option<ReadOutcome>>) -> Answer {
     let (arrival, zxid) = (arrived.arrival, arrived.zxid);
     let result = match arrived.result {
-        Err(error) if error.code() == Some(ErrorCode::NoNode) => Ok(vec![Some(Found::Nothing)]),
+        Err(error) if error.code() == Some(ErrorCode::NoNode) => {
+            Ok(vec![Some(ReadOutcome::Nothing)])
+        }
         result => result.map(found),
     };
     Answer { result, arrival, zxid }
 }
 
-fn found_together(result: ReadResult) -> Option<Found> {
+fn found_together(result: ReadResult) -> Option<ReadOutcome> {
     match result {
-        ReadResult::Data { data, stat } => Some(Found::Data(CachedNode::new(&data, stat))),
-        ReadResult::Children(names) => Some(Found::Names(names)),
-        ReadResult::Error(ErrorCode::NoNode) => Some(Found::Nothing),
+        ReadResult::Data { data, stat } => Some(ReadOutcome::Data(CachedNode::new(&data, stat))),
+        ReadResult::Children(names) => Some(ReadOutcome::Names(names)),
+        ReadResult::Error(ErrorCode::NoNode) => Some(ReadOutcome::Nothing),
         ReadResult::Error(_) => None,
     }
 }
 
-/// Why the present watch is not followed any further.
+/// Why the current watch is not used any more.
 enum Stop {
-    /// The watch is gone; another one may do.
+    /// The watch is gone; set another one.
     Rewatch,
     Ended(CacheError),
 }
@@ -99,12 +102,12 @@ impl From<CacheError> for Stop {
 
 /// What the next reads wait for.
 #[derive(Debug, Default)]
-enum Hindrance {
+enum ReadDelay {
     #[default]
     None,
-    /// A server refused reads, or is behind: they wait for a moment.
+    /// A server refused reads, or lags: wait a moment.
     Refusal,
-    /// No server could be reached for a session timeout: they wait until one can.
+    /// No server was reachable for a session timeout: wait until one is.
     Outage,
 }
 
@@ -118,17 +121,17 @@ pub(crate) struct Follower {
     paths: DirtyPaths,
     batches: Batches,
     in_flight: VecDeque<Pending>,
-    /// How many reads are in flight.
+    /// The number of reads in flight.
     reading: usize,
     /// `None` until the first snapshot is complete.
     shared: Option<Arc<Published>>,
-    hindrance: Hindrance,
-    /// When to look again at nodes that may not be read, and after which pause.
-    next_look: Option<tokio::time::Instant>,
+    hindrance: ReadDelay,
+    /// When to read nodes again that may not be read, and after which pause.
+    next_reread: Option<tokio::time::Instant>,
     look_pause: Duration,
 }
 
-/// However it ends, those who follow are told.
+/// Readers are notified however the task ends.
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
@@ -141,7 +144,7 @@ impl Follower {
     /// Sets the watch and reads everything.
     ///
     /// # Errors
-    /// If there is no complete snapshot to be had.
+    /// If no complete snapshot can be read.
     pub(crate) async fn open(
         client: Client,
         scope: Scope,
@@ -161,9 +164,9 @@ impl Follower {
             in_flight,
             reading,
             shared: None,
-            hindrance: Hindrance::None,
-            next_look: None,
-            look_pause: FIRST_LOOK,
+            hindrance: ReadDelay::None,
+            next_reread: None,
+            look_pause: FIRST_REREAD_PAUSE,
         };
         follower.first_watch(reply).await?;
 
@@ -180,7 +183,7 @@ impl Follower {
         }
     }
 
-    /// Sees the watch set for the first time, with the first reads right behind it.
+    /// Waits until the watch is set for the first time, with the first reads pipelined behind it.
     async fn first_watch(&mut self, mut reply: Reply<()>) -> Result<(), CacheError> {
         let mut losses = 0;
         loop {
@@ -210,7 +213,7 @@ impl Follower {
         }
     }
 
-    /// Follows the tree until it is over a bound or the client is closed.
+    /// Follows the tree until it exceeds a bound or the client is closed.
     pub(crate) async fn run(mut self) {
         let reason = loop {
             match self.step().await {
@@ -229,18 +232,18 @@ impl Follower {
         }
     }
 
-    /// Takes one answer, or what the watch was told.
+    /// Handles one answer, or the events of the watch.
     async fn step(&mut self) -> Result<(), Stop> {
         match std::mem::take(&mut self.hindrance) {
-            Hindrance::None => {}
-            Hindrance::Refusal => retry::pause().await,
-            Hindrance::Outage => retry::reachable(&self.client).await,
+            ReadDelay::None => {}
+            ReadDelay::Refusal => retry::pause().await,
+            ReadDelay::Outage => retry::reachable(&self.client).await,
         }
         self.send_reads()?;
 
-        let next_look = self.next_look();
+        let next_reread = self.next_reread();
         tokio::select! {
-            // Answers first: what is told after one belongs to the next snapshot.
+            // Answers first: an event after an answer belongs to the next snapshot.
             biased;
             (reads, sent, answer) = next_answer(&mut self.in_flight) => {
                 self.in_flight.pop_front();
@@ -249,29 +252,29 @@ impl Follower {
                 self.settle(reads, sent, answer)
             }
             () = self.paths.changed() => self.take_paths(),
-            () = tokio::time::sleep_until(next_look.unwrap_or_else(tokio::time::Instant::now)),
-                if next_look.is_some() =>
+            () = tokio::time::sleep_until(next_reread.unwrap_or_else(tokio::time::Instant::now)),
+                if next_reread.is_some() =>
             {
                 self.view.look_again();
-                (self.next_look, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_LOOK));
+                (self.next_reread, self.look_pause) = (None, (self.look_pause * 2).min(LONGEST_REREAD_PAUSE));
                 Ok(())
             }
         }
     }
 
-    /// When to look again at nodes that may not be read, if there are some.
-    fn next_look(&mut self) -> Option<tokio::time::Instant> {
+    /// When to read nodes again that may not be read, if any.
+    fn next_reread(&mut self) -> Option<tokio::time::Instant> {
         if self.view.unreadable().is_empty() {
-            (self.next_look, self.look_pause) = (None, FIRST_LOOK);
+            (self.next_reread, self.look_pause) = (None, FIRST_REREAD_PAUSE);
             return None;
         }
         let later = || tokio::time::Instant::now() + self.look_pause;
-        Some(*self.next_look.get_or_insert_with(later))
+        Some(*self.next_reread.get_or_insert_with(later))
     }
 
     fn send_reads(&mut self) -> Result<(), CacheError> {
-        // As soon as a whole batch has room, and not before: small ones would stay small.
-        while self.reading + self.batches.most() <= WINDOW
+        // Sends only when a whole batch has room: otherwise batches would stay small.
+        while self.reading + self.batches.most() <= MAX_IN_FLIGHT
             && let Some(reads) = self.batches.next(&mut self.view)
         {
             let reply = match &reads[..] {
@@ -280,8 +283,8 @@ impl Follower {
                     let ops = reads.iter().map(|read| {
                         let request = PathRequest { path: read.path.to_string() };
                         match read.question {
-                            Question::Data => ReadOp::GetData(request),
-                            Question::List => ReadOp::GetChildren(request),
+                            ReadKind::Data => ReadOp::GetData(request),
+                            ReadKind::List => ReadOp::GetChildren(request),
                         }
                     });
                     PendingReply::Batch(self.client.multi_read(ops.collect()))
@@ -297,12 +300,12 @@ impl Follower {
     fn send_read(&self, read: &Read) -> Result<PendingReply, CacheError> {
         let path = ZnodePath::new(&read.path)?;
         Ok(match read.question {
-            Question::Data => PendingReply::Data(self.client.data(&path)),
-            Question::List => PendingReply::List(self.client.children(&path)),
+            ReadKind::Data => PendingReply::Data(self.client.data(&path)),
+            ReadKind::List => PendingReply::List(self.client.children(&path)),
         })
     }
 
-    /// Nothing that is on its way is of use any more.
+    /// Drops all reads in flight.
     fn abandon_reads(&mut self) {
         self.in_flight.clear();
         self.reading = 0;
@@ -310,7 +313,7 @@ impl Follower {
         self.view.abandon_reads();
     }
 
-    /// Notes what the watch was told.
+    /// Records the events of the watch.
     fn take_paths(&mut self) -> Result<(), Stop> {
         if self.paths.is_clean() {
             return Ok(());
@@ -330,7 +333,7 @@ impl Follower {
         if let Some(shared) = &self.shared
             && self.view.is_clean()
         {
-            // None of it was about nodes that are wanted.
+            // None of the events was about nodes in the cache.
             shared.synced();
         }
         Ok(())
@@ -355,7 +358,7 @@ impl Follower {
                 self.batches.alone(read);
                 continue;
             };
-            if let Found::Data(node) = &found {
+            if let ReadOutcome::Data(node) = &found {
                 self.batches.found(node.data().len());
             }
             self.view.answer(&read, found, arrival, zxid)?;
@@ -364,7 +367,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A request as a whole has no answer, or one that is an error.
+    /// Handles a request that failed as a whole.
     fn settle_failure(
         &mut self,
         reads: Vec<Read>,
@@ -380,44 +383,44 @@ impl Follower {
                 return Ok(());
             }
             [read] if is_unreadable(read, &error) && self.view.skips(&read.path) => {
-                self.view.answer(read, Found::Unreadable, arrival, zxid)?;
+                self.view.answer(read, ReadOutcome::Unreadable, arrival, zxid)?;
                 self.publish(arrival, zxid, sent);
                 return Ok(());
             }
             [read] => return Err(self.failure(read, error).into()),
-            // Whatever it is: if it is no matter of the batch, each read will say so.
+            // Whatever the error is: unless it is due to the batch, each single read returns it too.
             _ => {
                 self.batches.give_up(reads);
                 return Ok(());
             }
         }
 
-        // Without a server a first snapshot is not to be had.
+        // Without a server, the first snapshot cannot be read.
         if self.shared.is_none() && error.is_unreachable() {
             return Err(CacheError::from(error).into());
         }
         let is_lost = error.code().is_none() && !error.is_unreachable();
         self.hindrance = match error.is_unreachable() {
-            true => Hindrance::Outage,
+            true => ReadDelay::Outage,
             // On the next connection they are read at once.
-            false if is_lost => Hindrance::None,
-            false => Hindrance::Refusal,
+            false if is_lost => ReadDelay::None,
+            false => ReadDelay::Refusal,
         };
         if is_batch && is_lost && !error.is_session_expired() {
             self.batches.lost(sent, self.client.now());
         }
         for read in &reads {
-            self.view.answer(read, Found::NoAnswer, arrival, zxid)?;
+            self.view.answer(read, ReadOutcome::NoAnswer, arrival, zxid)?;
         }
         Ok(())
     }
 
-    /// Why a read failed for good.
+    /// The error of a read that failed permanently.
     fn failure(&self, read: &Read, error: Error) -> CacheError {
         let path = read.path.to_string();
         match read.question {
             _ if error.code() == Some(ErrorCode::NoAuth) => CacheError::Unreadable { path },
-            Question::List if is_too_long(&error) => {
+            ReadKind::List if is_too_long(&error) => {
                 let children = self.view.tree().get(&path).map(|node| node.stat().num_children);
                 let children = children.and_then(|children| usize::try_from(children).ok());
                 CacheError::TooManyChildren { path, children: children.unwrap_or(0) }
@@ -426,7 +429,7 @@ impl Follower {
         }
     }
 
-    /// Publishes the view if it is the server's tree at the answer that has just come.
+    /// Publishes the view if it equals the server's tree at the latest answer.
     fn publish(&mut self, arrival: Arrival, zxid: Zxid, sent: Instant) {
         let is_cut = self.view.is_cut(arrival);
         let is_due = is_cut || (self.each_node && self.shared.is_some());
@@ -452,22 +455,22 @@ impl Follower {
         }
     }
 
-    /// Whether the server is behind the last snapshot, as the first one of a new session may be.
-    /// It tells what it does to catch up; when it has, an answer says so.
+    /// Whether the server lags behind the last snapshot, as the first one of a new session may. Its events report
+    /// what it does to catch up, and an answer shows when it has.
     fn is_behind(&mut self, arrival: Arrival, zxid: Zxid) -> bool {
         let Some(shared) = &self.shared else { return false };
         if !Horizon::at(&self.client, zxid).is_behind(&self.client, shared.zxid()) {
             return false;
         }
-        // Its answer is of no interest: the reads behind it are answered after it.
+        // The answer to the `sync` is ignored: the reads behind it are answered after it.
         drop(self.client.sync(&self.root));
         let next = arrival.next();
         self.view.event(self.root.as_str(), EventKind::NodeDataChanged, next, next);
-        self.hindrance = Hindrance::Refusal;
+        self.hindrance = ReadDelay::Refusal;
         true
     }
 
-    /// Sets the watch once more, in the next session or after a server refused it.
+    /// Sets the watch again, in the next session or after a server refused it.
     async fn rewatch(&mut self) -> Result<(), CacheError> {
         self.abandon_reads();
         let mut backoff = Backoff::default();
@@ -475,7 +478,7 @@ impl Follower {
             let mode = AddWatchMode::PersistentRecursive;
             let (paths, mut reply) = self.client.watch_paths(&self.root, mode);
 
-            // A server that lags catches up, as far as its leader is, before it answers the reads.
+            // A lagging server catches up with its leader before it answers the reads.
             drop(self.client.sync(&self.root));
             let arrived = reply.arrived().await;
 
@@ -500,7 +503,7 @@ impl Follower {
     }
 }
 
-/// The answer to the oldest request: they are answered in the order in which they were sent.
+/// The answer to the oldest request: requests are answered in the order in which they were sent.
 async fn next_answer(in_flight: &mut VecDeque<Pending>) -> (Vec<Read>, Instant, Answer) {
     match in_flight.front_mut() {
         Some(oldest) => {
@@ -516,15 +519,15 @@ fn may_succeed_later(error: &Error) -> bool {
     error.is_retryable() || error.is_session_expired()
 }
 
-/// Whether a node may not be read, or is too long for that. Not if it is so long that the connection ends:
-/// it would be read on each one.
+/// Whether a node may not be read, or is too long. Excludes nodes so long that the connection is lost: each
+/// connection would be lost when they are read.
 fn is_unreadable(read: &Read, error: &Error) -> bool {
-    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MOST_SKIPPED);
+    let is_skipped = error.answer_too_long().is_none_or(|(len, _)| len <= MAX_SKIPPED_REPLY);
     error.code() == Some(ErrorCode::NoAuth)
-        || read.question == Question::Data && is_too_long(error) && is_skipped
+        || read.question == ReadKind::Data && is_too_long(error) && is_skipped
 }
 
-/// Whether the answer is longer than the client takes, or than the server gives.
+/// Whether the answer exceeds the limit of the client or of the server.
 fn is_too_long(error: &Error) -> bool {
     error.answer_too_long().is_some() || error.code() == Some(ErrorCode::MarshallingError)
 }

@@ -1,15 +1,15 @@
-//! Watching data, and being there to be watched.
+//! Watching data, and nodes that show that a program runs.
 //!
 //! ```text
-//!   presence        Presence: a node that is there while this program is
-//!   ttl_presence    TtlPresence: one that outlives its program for a while
-//!   tree_cache      TreeCache: a part of the tree in memory, and what changes in it
-//!   follow          reads what the view wants to know, and publishes what comes of it
-//!   batches         how many reads go into one request (pure)
-//!   published       the newest snapshot, and who has not seen it
-//!   backlog         where the tree may have changed, for those who have not looked (pure)
-//!   view            what a cache knows, and what it has to read (pure)
-//!   snapshot        a part of the tree at one moment, and what changed since (pure)
+//!   presence        Presence: a node that exists while this program runs
+//!   ttl_presence    TtlPresence: a node that outlives its program for a limited time
+//!   tree_cache      TreeCache: a part of the tree in memory, and its changes
+//!   follow          reads what the view needs, and publishes snapshots
+//!   batches         how many reads one request has (pure)
+//!   published       the newest snapshot, and the readers that have not seen it
+//!   backlog         the changed paths that readers have not read (pure)
+//!   view            the state of a cache, and the reads that it needs (pure)
+//!   snapshot        a part of the tree at one moment, and changes between two (pure)
 //!   error           why a cache could not be opened, or has ended
 //! ```
 

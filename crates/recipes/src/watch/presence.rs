@@ -1,11 +1,11 @@
-//! A node that is there while this program is.
+//! A node that exists while this program runs.
 //!
 //! ```text
 //!   presence      Presence, its options and its states
-//!   keeping       the task that keeps a node there, of whichever kind
-//!   keeper        a node of the session, as it keeps it
-//!   reservation   which nodes have a presence in this process
-//!   state         how a presence stands, and why it could not begin or has ended
+//!   keeping       the task that keeps a node in existence, for both kinds of presence
+//!   keeper        an ephemeral node, and how it is kept
+//!   reservation   the nodes that have a presence in this process
+//!   state         states and errors of presences
 //! ```
 
 mod keeper;
@@ -23,19 +23,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::watch::presence::keeper::{DataUpdate, PresenceTerms, SessionNode};
 use crate::watch::presence::reservation::{InUse, Reservation};
 
-pub(crate) use keeping::{Entered, Keeping, KeptNode, make_parents};
+pub(crate) use keeping::{EnterOutcome, KeptNode, PresenceTask, make_parents};
 pub(crate) use state::{IsOurs, STUCK_PAUSE, StateSender};
 pub use state::{PresenceError, PresenceState, WhenTaken};
 
-/// An update that was begun, and goes on by itself.
+/// An update in progress, which continues if this is dropped.
 pub(crate) type PendingUpdate = oneshot::Receiver<Result<(), PresenceError>>;
 
-/// How many session timeouts another's node is there before its session is taken to live.
-const TAKEN: f64 = 1.5;
+/// After how many session timeouts the session of another program's node is assumed to be alive.
+const TAKEN_AFTER_TIMEOUTS: f64 = 1.5;
 
-/// The options of a [`Presence`].
+/// Options of a [`Presence`].
 #[derive(Clone)]
-#[must_use = "nothing is made before `start`"]
+#[must_use = "a builder does nothing until `start` is called"]
 pub struct PresenceBuilder {
     path: String,
     is_protected: bool,
@@ -48,51 +48,50 @@ lockkeeper_client::impl_debug! {
 
 impl PresenceBuilder {
     lockkeeper_client::setters! {
-        /// The node's data. Default: none.
+        /// Sets the node's data. Default: empty.
         pub fn data(self, data: impl Into<Bytes>) => self.terms.data = data.into();
 
-        /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+        /// Sets what to do if another program's node exists. Default: [`WhenTaken::Wait`].
         pub fn when_taken(self, what: WhenTaken) => self.terms.when_taken = what;
 
-        /// How an earlier life of this program is known by the data of its node, such as by an id of this
-        /// machine that no other has. Such a node is replaced, and not waited for: at the start, and also
-        /// later, when a node that was waited for has gone. A presence that has been there once replaces
-        /// nobody any more: if two programs run that take each other for an earlier life, the one that
-        /// started last has the node, and they do not fight over it. If this panics, the presence ends
-        /// ([`PresenceError::Stopped`]).
+        /// Recognises, by the data of its node, an earlier run of this program: for example by an id that is unique
+        /// to this machine. Such a node is replaced instead of waited for, at the start, and also later, when a
+        /// node that was waited for has gone. A presence that has existed once does not replace other nodes any
+        /// more: if two programs take each other for an earlier run, the one that started last keeps the node, and
+        /// they do not fight over it. If the closure panics, the presence ends ([`PresenceError::Stopped`]).
         pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
             self.terms.is_ours = Some(Arc::new(is_ours));
 
-        /// Puts `_c_` and a number that nobody else has before the name, as Curator's protection does.
-        /// The name stays the same over sessions; [`Presence::path`] tells it. For nodes that are found by
-        /// listing the one above them: no other's node is ever in the way.
+        /// Prefixes the name with `_c_` and a unique id, as Curator's protection does. The name stays the same over
+        /// sessions; [`Presence::path`] returns it. For nodes that are found by listing their parent: no other
+        /// program's node has the same name.
         pub fn protected(self) => self.is_protected = true;
 
-        /// Whether the node's version tells it from one that was just made by others, which a later life of
-        /// this program asks for before it [replaces](Self::replaces) it. Else those who watch have one event
-        /// in place of two.
+        /// Whether the node's version distinguishes it from a node that another program has just created, which a
+        /// later run of this program requires before it [replaces](Self::replaces) it. Without it, watchers get one
+        /// event instead of two.
         pub(crate) fn marked(self, is_marked: bool) => self.terms.is_marked = is_marked;
 
-        /// What the nodes above are made as, where they are missing.
+        /// Sets the mode in which missing parents are created.
         pub(crate) fn parents(self, mode: CreateMode) => self.terms.parents = mode;
     }
 
-    /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
-    /// there, or is found to be somebody else's that is waited for. If this client had a presence there that
-    /// was dropped, or whose end nobody waited for, the node of that is waited for first. Costs one round
-    /// trip (1 write and 1 read), one more to replace an earlier life, and more if nodes above are missing.
+    /// Creates the node, and its missing parents (as containers). Returns when the node exists, or when another
+    /// program's node is found and waited for. If this client has dropped a presence at this path, or ended it
+    /// without waiting, the call first waits until that one's node is gone. Costs one round trip (1 write and 1
+    /// read), one more to replace an earlier run, and more if parents are missing.
     ///
     /// # Errors
-    /// If the path cannot be that of a presence; if the node is refused for good, or taken under
+    /// If the path is not valid for a presence; if the node is refused permanently, or taken with
     /// [`WhenTaken::Fail`], or no server can be reached for a session timeout;
-    /// [`PresenceError::TooLong`] if servers close the connection at it; [`PresenceError::InUse`] if this
-    /// client has a presence there.
+    /// [`PresenceError::TooLong`] if the connection is lost at each attempt; [`PresenceError::InUse`] if this
+    /// client has a presence at this path.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no node behind.
     ///
     /// # Session loss
-    /// It is made in the next session.
+    /// Creates the node in the next session.
     pub async fn start(self) -> Result<Presence, PresenceError> {
         let path = self.node()?;
         let client = self.terms.client.clone();
@@ -102,7 +101,7 @@ impl PresenceBuilder {
         let (state, changes) = StateSender::new(path.clone());
         let (updates, asked) = mpsc::unbounded_channel();
         let node = SessionNode::new(self.terms, path.clone(), state, asked, reservation);
-        let keeping = Keeping::begin(node).await?;
+        let keeping = PresenceTask::begin(node).await?;
         Ok(Presence { client, path, changes, updates, keeping, in_use })
     }
 
@@ -111,7 +110,7 @@ impl PresenceBuilder {
         let path = PresenceError::check(&self.terms.client, &self.path)?;
         match (self.is_protected, path.parent()) {
             (true, Some(parent)) => {
-                // Curator's protection: by its own identity the node is known whose creation was not answered.
+                // As in Curator, the id identifies the node even if the reply to its creation is lost.
                 let id = self.terms.client.unique_id();
                 Ok(parent.child(&format!("_c_{id}-{}", path.name()))?)
             }
@@ -120,34 +119,34 @@ impl PresenceBuilder {
     }
 }
 
-/// A node that is there while this is, over reconnects and sessions. Dropping it deletes the node in
+/// A node that exists as long as this value, over reconnects and sessions. Dropping it deletes the node in
 /// the background.
 ///
 /// # Guarantees
 ///
-/// - The node belongs to the present session, or [`Presence::state`] says why not.
-/// - It comes back with the next session, and when somebody deletes it.
-/// - It never writes over or deletes another's node.
-/// - An earlier life of this program is [replaced](PresenceBuilder::replaces) in one transaction,
-///   so nobody sees a gap.
+/// - The node belongs to the current session, or [`Presence::state`] says why not.
+/// - It comes back with the next session, and after it was deleted by another program.
+/// - It never overwrites or deletes another program's node.
+/// - An earlier run of this program is [replaced](PresenceBuilder::replaces) in one transaction, without a
+///   moment in which no node exists.
 ///
 /// # Not guaranteed
 ///
-/// - The node may not be there at this moment: while the client is cut off, the servers may have
+/// - The node may not exist at this moment: while the client is disconnected, the servers may have
 ///   ended its session. [`Client::lease`](lockkeeper_client::Client::lease) says until when they have not.
-/// - When an earlier life is replaced, or the data is updated, the node may be another one than was
-///   read, if within that one round trip somebody deletes it and a third `Presence` makes it anew.
+/// - When an earlier run is replaced, or the data is updated, the written node may be a newer one than the
+///   node that was read, if another program deletes it and a third `Presence` creates it again within that one
+///   round trip.
 ///
 /// # Znodes
 ///
-/// The node is at the path as it is, or with [`PresenceBuilder::protected`] has `_c_<uuid>-` before
-/// its name. It is ephemeral, and has the data that it is given, as Curator's `PersistentNode`
-/// without and with protection.
+/// The node has the given path, or with [`PresenceBuilder::protected`] the prefix `_c_<uuid>-` in its name.
+/// It is ephemeral, and has the given data, as Curator's `PersistentNode` without and with protection.
 ///
-/// Its version is 1 from the start, which tells it from a node that was just made by others; or up
-/// to 4, so that it is another one than that of the life that it replaces. For that, an access
-/// control list must let the presence WRITE to its own node. Members of a [`Group`](crate::Group)
-/// that replace no earlier life do without: they begin with 0.
+/// Its version starts at 1, which distinguishes it from a node that another program has just created; or at
+/// up to 4, so that it differs from the node of the run that it replaces. This requires an access control
+/// list that lets the presence WRITE to its own node. Members of a [`Group`](crate::Group) that replace no
+/// earlier run do not need it: their version starts at 0.
 ///
 /// # Cost
 ///
@@ -181,7 +180,7 @@ pub struct Presence {
     path: ZnodePath,
     changes: watch::Receiver<PresenceState>,
     updates: mpsc::UnboundedSender<DataUpdate>,
-    keeping: Keeping,
+    keeping: PresenceTask,
     in_use: InUse,
 }
 
@@ -204,52 +203,52 @@ impl Presence {
         &self.path
     }
 
-    /// How it stands.
+    /// The state of the node.
     pub fn state(&self) -> PresenceState {
         self.changes.borrow().clone()
     }
 
-    /// How it stands, now and with every change. States that follow each other quickly may be left
-    /// out, the last one never: that it has ended.
+    /// The state, now and after every change. States that follow each other quickly may be skipped, but never the
+    /// last one, which says that the presence has ended.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.changes.clone()
     }
 
-    /// Waits until somebody else's node has been in the place for one and a half session timeouts, and says
-    /// whose: a session that has ended would be gone by then, if its timeout is no longer than that of this
-    /// client. Two programs that run with one name are found so. What comes then is the same as without this:
-    /// it is waited for. The time begins anew whenever this client is cut off, as it does not see then
-    /// whether the node goes. Makes no request.
+    /// Returns when another program's node has been at the path for one and a half session timeouts, with its
+    /// session: a session that has ended would be gone by then, if its timeout is not longer than that of this
+    /// client. This finds two programs that run under one name. The presence itself still waits for the node. The
+    /// time starts over whenever this client is disconnected, because it would not see a deletion then. Makes no
+    /// request.
     ///
-    /// Gives why the presence has ended, if it has.
+    /// Returns why the presence has ended, if it has.
     ///
     /// # Session loss
-    /// The time begins anew.
+    /// The time starts over.
     ///
     /// # Cancel safety
-    /// Safe; the time begins anew.
+    /// Safe; the time starts over.
     pub async fn taken(&self) -> PresenceError {
         self.is_taken().await
     }
 
-    /// [`Presence::taken`], for a task that does not have it.
+    /// [`Presence::taken`], for a task that does not own the presence.
     pub(crate) fn is_taken(&self) -> impl Future<Output = PresenceError> + Send + use<> {
         taken(self.client.clone(), self.path.clone(), self.changes())
     }
 
-    /// Changes the node's data, now and for every time that the node is made anew. Nobody sees a gap:
-    /// the node stays the same. Returns when a server has confirmed it, or at once while the node is
-    /// not there, which is then made with this data. Costs one round trip.
+    /// Changes the node's data, also for all later creations of the node. The node is changed in place. Returns
+    /// when a server has confirmed it, or at once while the node does not exist; it is created with this data
+    /// then. Costs one round trip.
     ///
     /// # Errors
-    /// If it is refused for good, such as for its length ([`PresenceError::TooLong`] where servers close
-    /// the connection at it), and the data stays as it was; or if the presence has ended.
+    /// If it is refused permanently, for example for its length ([`PresenceError::TooLong`] if the connection is lost
+    /// at each attempt), and the data stays unchanged; or if the presence has ended.
     ///
     /// # Session loss
-    /// The node is made with the new data in the next session.
+    /// The node is created with the new data in the next session.
     ///
     /// # Cancel safety
-    /// It is changed in the background.
+    /// When dropped, the update continues in the background.
     pub async fn update(&self, data: impl Into<Bytes>) -> Result<(), PresenceError> {
         self.finish_update(self.begin_update(data.into())).await
     }
@@ -257,12 +256,12 @@ impl Presence {
     /// Begins an update, after those that were begun before.
     pub(crate) fn begin_update(&self, data: Bytes) -> PendingUpdate {
         let (done, told) = oneshot::channel();
-        // This fails only when the task has ended, and then it has said why.
+        // This fails only when the task has ended, and the state has the reason then.
         let _ = self.updates.send(DataUpdate { data, done });
         told
     }
 
-    /// What came of an update.
+    /// The result of an update.
     pub(crate) async fn finish_update(&self, update: PendingUpdate) -> Result<(), PresenceError> {
         if let Ok(result) = update.await {
             return result;
@@ -273,31 +272,32 @@ impl Presence {
         }
     }
 
-    /// Deletes the node, and waits until that is certain. Another's is not touched. Costs two round trips.
+    /// Deletes the node, and waits for the confirmation. Another program's node is not deleted. Costs two round
+    /// trips.
     ///
     /// # Errors
     /// If the delete is refused, or the client is closed; or if no server could be reached for a session
-    /// timeout: it goes on in the background then.
+    /// timeout: then the delete continues in the background.
     ///
     /// # Session loss
-    /// Ends the wait: the node has gone with its session.
+    /// Ends the wait: the node is gone with its session.
     ///
     /// # Cancel safety
-    /// The node is deleted in the background.
+    /// When dropped, the node is deleted in the background.
     pub async fn end(self) -> Result<(), Error> {
-        // Who starts the next one waits from now on.
+        // A new presence at this path waits from now on.
         drop(self.in_use);
         self.keeping.end().await
     }
 }
 
-/// Waits until somebody else's node has been in the place of this one for long, or it has ended.
+/// Returns when another program's node has been at the path for long, or the presence has ended.
 async fn taken(
     client: Client,
     path: ZnodePath,
     mut changes: watch::Receiver<PresenceState>,
 ) -> PresenceError {
-    let is_alive = client.session_timeout().mul_f64(TAKEN);
+    let is_alive = client.session_timeout().mul_f64(TAKEN_AFTER_TIMEOUTS);
     let is_told = |state: &PresenceState| {
         matches!(state, PresenceState::Taken { .. } | PresenceState::Ended(_))
     };
@@ -309,7 +309,7 @@ async fn taken(
             Ok(taken) => taken,
         };
 
-        // Only a connected client would see the node go.
+        // Only a connected client would see the node's deletion.
         let differs = changes.wait_for(|state| *state != taken);
         let is_over = tokio::select! {
             biased;
@@ -322,10 +322,10 @@ async fn taken(
     }
 }
 
-/// Waits until the client is connected, and then for so long, or until it is cut off; says whether it was not.
+/// Waits until the client is connected, and then for this time; returns false if the connection is lost before.
 async fn is_connected_for(client: &Client, time: Duration) -> bool {
     let mut status = client.status();
-    // Neither fails while there is a client.
+    // Neither call fails while the client exists.
     let _ = status.wait_for(|status| status.contact == Contact::Connected).await;
     let cut_off = status.wait_for(|status| status.contact != Contact::Connected);
     tokio::time::timeout(time, cut_off).await.is_err()

@@ -1,4 +1,4 @@
-//! The newest snapshot, and who has not seen it.
+//! The newest snapshot, and the readers that have not seen it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,18 +11,18 @@ use crate::watch::backlog::Backlog;
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::Snapshot;
 
-/// How many paths are kept for subscribers that do not look, at least. There are more in a tree of more
-/// nodes: to compare two snapshots takes as long as to look at each node.
-const FEW_PATHS: usize = 1_024;
+/// The minimum number of unread paths that are kept for subscribers. Larger trees keep as many paths as they have
+/// nodes, because comparing two snapshots takes as long as visiting each node.
+const MIN_KEPT_PATHS: usize = 1_024;
 
-/// What the readers of a cache share with the task that keeps it up to date.
+/// State shared by the readers of a cache and the task that keeps it up to date.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) client: Client,
     state: Mutex<PublishedState>,
-    /// Tells subscribers that there is a new snapshot, or the end.
+    /// Notifies subscribers of a new snapshot, or of the end.
     pub(crate) generation: watch::Sender<u64>,
-    /// Grows with each snapshot. Who has seen that one is current has seen its edition too.
+    /// Grows with each snapshot. A reader that has seen a current snapshot has seen its edition too.
     edition: AtomicU64,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct Published {
 pub(crate) struct PublishedState {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) as_of: Instant,
-    /// Whether the snapshot shows all that was told before `probe` was asked.
+    /// Whether the snapshot includes all events that arrived before `probe` was taken.
     pub(crate) is_synced: bool,
     pub(crate) probe: PathsProbe,
     pub(crate) end: Option<CacheError>,
-    /// Where the tree may have changed since the last update of each subscriber.
+    /// The paths at which the tree may have changed since the last update of each subscriber.
     pub(crate) touched: Backlog,
 }
 
@@ -51,7 +51,7 @@ impl Published {
         Self { client, state: Mutex::new(state), generation, edition }
     }
 
-    /// A number that is another one when the snapshot is. Waits for nobody.
+    /// A number that changes with the snapshot. Does not block.
     pub(crate) fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
@@ -60,14 +60,14 @@ impl Published {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told from now on is not in the snapshot.
+    /// Later events are not in the snapshot.
     pub(crate) fn unsynced(&self, probe: Option<PathsProbe>) {
         let mut state = self.state();
         state.is_synced = false;
         state.probe = probe.unwrap_or_else(|| state.probe.clone());
     }
 
-    /// Nothing was told that concerns the snapshot.
+    /// No event concerned the snapshot.
     pub(crate) fn synced(&self) {
         self.state().is_synced = true;
     }
@@ -82,7 +82,7 @@ impl Published {
     ) {
         let mut state = self.state();
         (state.snapshot, state.as_of, state.is_synced) = (Arc::new(snapshot), as_of, is_synced);
-        let most = state.snapshot.len().max(FEW_PATHS);
+        let most = state.snapshot.len().max(MIN_KEPT_PATHS);
         state.touched.publish(touched, most);
         self.edition.fetch_add(1, Ordering::Release);
         drop(state);
@@ -95,7 +95,7 @@ impl Published {
         self.state().snapshot.zxid()
     }
 
-    /// Ends it, unless it has ended.
+    /// Ends the cache, unless it has ended.
     pub(crate) fn end(&self, reason: CacheError) {
         let mut state = self.state();
         state.end.get_or_insert(reason);

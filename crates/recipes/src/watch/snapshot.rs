@@ -1,7 +1,7 @@
-//! A part of the tree at one moment, and what changed from one to the next.
+//! A part of the tree at one moment, and the changes from one snapshot to the next.
 //!
-//! Snapshots share what is the same in them, so that the next one costs about as much as what has
-//! changed, whatever the number of nodes.
+//! Snapshots share their unchanged parts, so that the cost of the next one depends on the number of changes and not
+//! on the number of nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rpds::RedBlackTreeMapSync;
 /// A node in a [`Snapshot`]. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedNode {
-    /// `None` where it is empty.
+    /// `None` if it is empty.
     data: Option<Arc<[u8]>>,
     stat: Stat,
 }
@@ -24,14 +24,14 @@ impl CachedNode {
         Self { data: (!data.is_empty()).then(|| data.into()), stat }
     }
 
-    /// Its data.
+    /// The node's data.
     pub fn data(&self) -> &[u8] {
         self.data.as_deref().unwrap_or_default()
     }
 
-    /// Its stat. What follows from its children and its access control list (`cversion`, `pzxid`,
-    /// `num_children`, `aversion`) is of the time at which the node was read, and may be older than
-    /// the snapshot: servers do not tell of changes to it.
+    /// The node's stat. Its fields about children and access control lists (`cversion`, `pzxid`,
+    /// `num_children`, `aversion`) are as old as the last read of the node, and may be older than the snapshot:
+    /// servers send no events for changes of them.
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
@@ -53,7 +53,7 @@ impl Branch {
         Some(branch)
     }
 
-    /// Calls with the path and node of it and everything below.
+    /// Visits this node and all below it, with their paths.
     fn walk<'a>(&'a self, path: &str, visit: &mut impl FnMut(&str, &'a CachedNode)) {
         visit(path, &self.node);
         for (name, child) in &self.children {
@@ -65,11 +65,11 @@ impl Branch {
 /// The nodes at and below one path.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    /// Without a slash at its end, so that the root of all is the empty text.
+    /// Without a trailing slash, so that it is empty for `/`.
     prefix: Arc<str>,
     root: Option<Arc<Branch>>,
     nodes: usize,
-    /// What their names and data take, in bytes.
+    /// The size of names and data, in bytes.
     bytes: usize,
 }
 
@@ -79,7 +79,7 @@ impl Tree {
         Self { prefix, root: None, nodes: 0, bytes: 0 }
     }
 
-    /// The names on the way from the root of this tree to a path; `None` if it is not below it.
+    /// The names on the path from the root of this tree; `None` if the path is outside of it.
     pub(crate) fn names<'a>(
         &self,
         path: &'a str,
@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// Puts a node in its place, if the one above it is there.
+    /// Inserts a node, and returns whether its parent exists.
     pub(crate) fn insert(&mut self, path: &str, node: CachedNode) -> bool {
         let Some(names) = self.names(path) else { return false };
         let names: Vec<_> = names.collect();
@@ -147,7 +147,7 @@ impl Tree {
         true
     }
 
-    /// Takes out a node and everything below it, and gives the paths.
+    /// Removes a node and everything below it, and returns their paths.
     pub(crate) fn remove(&mut self, path: &str) -> Vec<String> {
         let Some(gone) = self.branch(path) else { return Vec::new() };
         let (mut paths, mut bytes) = (Vec::new(), 0);
@@ -163,7 +163,7 @@ impl Tree {
                     parent.children.remove_mut(*name);
                 }
             }
-            // The name of the root is not counted, as it stands above.
+            // The name of the root is not counted, because it belongs to the prefix.
             None => (self.root, bytes) = (None, self.bytes),
         }
         (self.nodes, self.bytes) = (self.nodes - paths.len(), self.bytes - bytes);
@@ -185,7 +185,7 @@ fn join(path: &str, name: &str) -> String {
 }
 
 /// A part of the tree in memory: the nodes at and below the path of a
-/// [`TreeCache`](crate::TreeCache), as far as its filter and depth go.
+/// [`TreeCache`](crate::TreeCache), limited by its filter and depth.
 pub struct Snapshot {
     tree: Tree,
     unreadable: Arc<BTreeSet<Arc<str>>>,
@@ -198,12 +198,12 @@ impl Snapshot {
         Self { tree, unreadable: Arc::default(), zxid, is_exact }
     }
 
-    /// The same, with the nodes that are left out because they may not be read.
+    /// The same snapshot, with the nodes that are left out because they may not be read.
     pub(crate) fn without(self, unreadable: Arc<BTreeSet<Arc<str>>>) -> Self {
         Self { unreadable, ..self }
     }
 
-    /// Whether the same nodes are left out as in another one.
+    /// Whether both snapshots leave out the same nodes.
     pub(crate) fn lacks_the_same(&self, other: &Self) -> bool {
         self.unreadable == other.unreadable
     }
@@ -214,30 +214,30 @@ impl Snapshot {
     }
 
     /// The paths of the nodes that are left out, with all below them, because they may not be read or are
-    /// longer than the [client takes](lockkeeper_client::ClientBuilder::max_frame), sorted. Without
-    /// [`TreeCacheBuilder::skip_unreadable`](crate::TreeCacheBuilder::skip_unreadable), none.
+    /// longer than the client's [limit](lockkeeper_client::ClientBuilder::max_frame), sorted. Empty without
+    /// [`TreeCacheBuilder::skip_unreadable`](crate::TreeCacheBuilder::skip_unreadable).
     pub fn unreadable(&self) -> impl Iterator<Item = &str> {
         self.unreadable.iter().map(|path| &**path)
     }
 
-    /// The transaction after which the server's tree was just this, if it [is exact](Self::is_exact).
-    /// No event says so where nothing changes, so the same snapshot may be true for later ones.
+    /// The transaction after which the server's tree was this one, if it [is exact](Self::is_exact).
+    /// No event reports transactions elsewhere, so the snapshot may be valid for later transactions as well.
     pub fn zxid(&self) -> Zxid {
         self.zxid
     }
 
-    /// Whether it is the server's tree at one moment. Without
-    /// [`TreeCacheBuilder::each_node`](crate::TreeCacheBuilder::each_node), always.
+    /// Whether the snapshot is the server's tree at one moment. Always true without
+    /// [`TreeCacheBuilder::each_node`](crate::TreeCacheBuilder::each_node).
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }
 
-    /// A node, by its whole path.
+    /// A node, by its full path.
     pub fn get(&self, path: &str) -> Option<&CachedNode> {
         self.tree.get(path)
     }
 
-    /// The names and nodes of a node's children, sorted by name; none if the node does not exist.
+    /// The names and nodes of a node's children, sorted by name; empty if the node does not exist.
     pub fn children(&self, path: &str) -> impl Iterator<Item = (&str, &CachedNode)> {
         let children = self.tree.branch(path).map(|branch| branch.children.iter());
         children.into_iter().flatten().map(|(name, child)| (&**name, &child.node))
@@ -250,17 +250,17 @@ impl Snapshot {
         nodes
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.tree.nodes()
     }
 
-    /// Whether there is not even the node at its top.
+    /// Whether even the node at its path is missing.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What has changed at these paths since an earlier snapshot.
+    /// The changes at these paths since an earlier snapshot.
     pub(crate) fn changes_since(&self, earlier: &Self, paths: &BTreeSet<&str>) -> Vec<Change> {
         let changes = paths.iter().filter_map(|path| {
             let (before, after) = (earlier.get(path), self.get(path));
@@ -269,7 +269,7 @@ impl Snapshot {
         changes.collect()
     }
 
-    /// What has changed anywhere since an earlier snapshot.
+    /// All changes since an earlier snapshot.
     pub(crate) fn all_changes_since(&self, earlier: &Self) -> Vec<Change> {
         let (old, new) = (earlier.nodes(), self.nodes());
         let paths = old.iter().chain(&new).map(|(path, _)| &**path).collect();
@@ -290,43 +290,43 @@ impl KnownTree for Snapshot {
 }
 
 lockkeeper_client::impl_debug! {
-    /// Its outline, as the nodes may be many and secret.
+    /// Only a summary, because the nodes may be many and secret.
     Snapshot, self => zxid: self.zxid, nodes: self.len()
 }
 
-/// How a node differs from one snapshot to a later one.
+/// A difference of a node between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
+    /// The node is new.
     Created {
-        /// Where it is.
+        /// Its path.
         path: String,
-        /// What it is.
+        /// The node.
         node: CachedNode,
     },
     /// Its data was written.
     Changed {
-        /// Where it is.
+        /// Its path.
         path: String,
-        /// What it was.
+        /// Its earlier state.
         before: CachedNode,
-        /// What it is.
+        /// Its current state.
         node: CachedNode,
     },
-    /// It was deleted, and another one made in its place.
+    /// The node was deleted, and another one created at its path.
     Replaced {
-        /// Where it is.
+        /// Its path.
         path: String,
-        /// What it was.
+        /// The deleted node.
         before: CachedNode,
-        /// What it is.
+        /// The new node.
         node: CachedNode,
     },
-    /// It was deleted.
+    /// The node was deleted.
     Deleted {
-        /// Where it was.
+        /// Its path.
         path: String,
-        /// What it was.
+        /// The deleted node.
         before: CachedNode,
     },
 }
@@ -342,7 +342,7 @@ impl Change {
             (None, None) => None,
             (None, Some(node)) => Some(Self::Created { path, node }),
             (Some(before), None) => Some(Self::Deleted { path, before }),
-            // Versions begin anew with a node, so they may be equal for different data.
+            // Versions start over with a new node, so they may be equal for different data.
             (Some(before), Some(node)) if before.stat.czxid != node.stat.czxid => {
                 Some(Self::Replaced { path, before, node })
             }
@@ -363,7 +363,7 @@ impl Change {
         }
     }
 
-    /// What the node is now; `None` if it was deleted.
+    /// The current state of the node; `None` if it was deleted.
     pub fn node(&self) -> Option<&CachedNode> {
         match self {
             Self::Created { node, .. }
@@ -388,7 +388,7 @@ mod tests {
         for root in ["/", "/a", "/a/b"] {
             let mut tree = Tree::new(root);
             let below = |name: &str| join(root, name);
-            assert!(!tree.insert(&below("x"), node("", 1, 1)), "nothing is above it");
+            assert!(!tree.insert(&below("x"), node("", 1, 1)), "its parent is missing");
             assert!(tree.insert(root, node("1", 1, 1)));
             assert!(tree.insert(&below("x"), node("22", 1, 1)));
             assert!(tree.insert(&below("x/yy"), node("333", 1, 1)));
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(names, ["b", "c"]);
     }
 
-    /// CURATOR-391: a node that was deleted and made anew has version 0 both times.
+    /// CURATOR-391: a node that was deleted and created again has version 0 both times.
     #[test]
     fn changes_go_by_transactions_and_not_by_versions() {
         let before = node("a", 1, 1);

@@ -13,9 +13,9 @@ use crate::watch::published::Published;
 use crate::watch::snapshot::{Change, Snapshot};
 use crate::watch::view::{Filter, Scope};
 
-/// The options of a [`TreeCache`].
+/// Options of a [`TreeCache`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is read before `open`"]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct TreeCacheBuilder {
     client: Client,
     each_node: bool,
@@ -24,24 +24,24 @@ pub struct TreeCacheBuilder {
 
 impl TreeCacheBuilder {
     lockkeeper_client::setters! {
-        /// The most nodes that there may be. Default: 1,000,000.
+        /// Sets the maximum number of nodes. Default: 1,000,000.
         pub fn max_nodes(self, nodes: usize) => self.scope.max_nodes = nodes;
 
-        /// The most bytes that names and data may have, all together. Default: 1 GiB. Each node
-        /// takes about 500 bytes of memory besides.
+        /// Sets the maximum total size of names and data, in bytes. Default: 1 GiB. Each node takes about 500 bytes
+        /// of memory more.
         pub fn max_bytes(self, bytes: usize) => self.scope.max_bytes = bytes;
 
-        /// How many levels below the path are cached; 0 is the node itself, 1 its children too.
+        /// Sets how many levels below the path are cached; 0 is the node itself, 1 its children too.
         /// Default: all.
         pub fn max_depth(self, levels: usize) => self.scope.max_depth = levels;
 
-        /// Knows the last change of the children of the path itself: the larger one of its `pzxid` and the
-        /// last creation among them. A deleted child then costs a read of the path, in place of its own.
+        /// Tracks the last change of the children of the path itself: the larger one of its `pzxid` and the
+        /// last creation among them. A deleted child then costs a read of the path instead of its own.
         pub(crate) fn knows_pzxid(self) => self.scope.knows_pzxid = true;
     }
 
-    /// Leaves out the nodes for whose whole path `wanted` is false, and everything below them. It
-    /// must always say the same of a path. If it panics, the cache ends with [`CacheError::Stopped`].
+    /// Excludes the nodes for whose full path `wanted` is false, and everything below them. `wanted` must
+    /// always return the same for a path. If it panics, the cache ends with [`CacheError::Stopped`].
     pub fn filter(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         let wanted: Filter = Arc::new(wanted);
         self.scope.filter = Some(wanted);
@@ -49,41 +49,40 @@ impl TreeCacheBuilder {
     }
 
     lockkeeper_client::setters! {
-        /// Leaves out the nodes that may not be read, or are longer than the [client
-        /// takes](lockkeeper_client::ClientBuilder::max_frame), with everything below them:
-        /// [`Snapshot::unreadable`] names them. Otherwise one such node ends the cache; one of more than 16
-        /// MiB does so in any case, as it costs the connection. No event tells when one may be read again,
-        /// so they are looked at after 1 s, 2 s and so on up to 30 s, at the cost of two reads each (with
-        /// others, and alone). Newer servers tell nothing of such nodes: one that is made so later is found
-        /// after the next reconnect, or when it is written after it can be read. The node at the path of
-        /// the cache itself must be readable.
+        /// Leaves out the nodes that may not be read, or are longer than the client's
+        /// [limit](lockkeeper_client::ClientBuilder::max_frame), with everything below them:
+        /// [`Snapshot::unreadable`] lists them. Otherwise one such node ends the cache; a node of more than 16
+        /// MiB does so in any case, because the connection is lost. No event reports when a node becomes readable
+        /// again, so such nodes are read again after 1 s, 2 s and so on up to 30 s, at the cost of two reads each
+        /// (with others, and alone). Newer servers send no events for such nodes: a node that becomes unreadable
+        /// later is found after the next reconnect, or when it is written after it is readable again. The node at
+        /// the path of the cache itself must be readable.
         pub fn skip_unreadable(self) => self.scope.skips_unreadable = true;
 
         /// Publishes each node as it is read, instead of the whole tree at one moment. For trees that are
         /// written without a pause. [`Snapshot::is_exact`] is false then: the nodes of a snapshot may be of
-        /// different moments, and what one transaction did may come in parts. Each node by itself goes
-        /// only forward.
+        /// different moments, and one transaction may appear in parts. Each single node only goes forward.
         pub fn each_node(self) => self.each_node = true;
     }
 
     /// Reads the tree. A path that does not exist gives an empty snapshot, and is watched. Costs
-    /// [two round trips](TreeCache#cost) for each level that has children, with a read or two for each node.
+    /// [two round trips](TreeCache#cost) for each level that has children, with one or two reads for each node.
     ///
     /// # Errors
-    /// If there are more nodes or bytes than allowed, a node may not be read, or no server can be
+    /// If the tree has more nodes or bytes than allowed, a node may not be read, or no server can be
     /// reached for a session timeout.
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no watch behind.
     ///
     /// # Session loss
-    /// It begins anew in the next session.
+    /// Starts over in the next session.
     pub async fn open(mut self) -> Result<TreeCache, CacheError> {
         let path = ZnodePath::new(&self.scope.root)?;
         self.scope.max_frame = self.client.max_frame();
         let runtime = self.client.tokio_runtime().clone();
 
-        // A task, which ends when this is dropped: the panic of a filter stays in it, as it does later.
+        // A task, which ends when this future is dropped. It contains the panic of a filter, as it does later.
         let mut opening = JoinSet::new();
         opening.spawn_on(Follower::open(self.client, self.scope, self.each_node), &runtime);
         let opened = opening.join_next().await.and_then(Result::ok);
@@ -107,43 +106,42 @@ impl Drop for CacheInner {
 
 /// A part of the tree in memory, kept up to date by a watch.
 ///
-/// Cheap to clone; clones are the same cache. It ends when the last clone and the last
-/// [`CacheChanges`] are dropped; its watch is removed from the server then.
+/// Cheap to clone; clones are the same cache. The cache ends when the last clone and the last
+/// [`CacheChanges`] are dropped, and its watch is then removed from the server.
 ///
 /// # Guarantees
 ///
-/// - Every snapshot is the server's tree at one transaction, so all changes of one transaction come
-///   in one.
+/// - Every snapshot is the server's tree at one transaction, so all changes of one transaction appear
+///   together.
 /// - Snapshots only go forward.
 /// - Over reconnects and new sessions, no difference is missed and none is invented.
-/// - [`TreeCache::open`] gives a complete snapshot or fails.
-/// - Over a bound, the cache ends with an [error](TreeCache::ended) that says so, and is never
-///   partial.
+/// - [`TreeCache::open`] returns a complete snapshot or fails.
+/// - A cache that exceeds a bound ends with an [error](TreeCache::ended), and is never partial.
 ///
 /// # Not guaranteed
 ///
-/// - Not every transaction has a snapshot: what happened while others were read comes together with
-///   it. While one node after the other is written without a pause, there may be none; see
+/// - Not every transaction has its own snapshot: changes during a read are published together with it. While
+///   nodes are written without a pause, there may be no new snapshot; see
 ///   [`TreeCacheBuilder::each_node`].
-/// - Changes of access control lists are not seen.
-/// - If the servers themselves go back, because they were restored, so do the snapshots.
+/// - Changes of access control lists are not noticed.
+/// - If the servers return to an older state, because they were restored, so do the snapshots.
 ///
 /// # Znodes
 ///
-/// A cache creates none. It has one persistent recursive watch on the server, which goes with the
+/// A cache creates no nodes. It has one persistent recursive watch on the server, which is removed with the
 /// cache.
 ///
 /// # Cost
 ///
 /// - Opening costs one read for each node, and one more for each that has children, up to 32 in a
-///   request and with 256 on their way at a time: 2 round trips for each level that has children.
-/// - A change costs 1 event and 1 read, however many events there are meanwhile.
+///   request and with 256 in flight: 2 round trips for each level that has children.
+/// - A change costs 1 event and 1 read, for any number of events until the read is answered.
 /// - A reconnect costs one read for each node, up to 32 in a request, and a listing where children
-///   came or went.
+///   were created or deleted.
 ///
-/// Reads share a request where their answer is expected to take no more than a quarter of
-/// [`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame): by default, nodes of up to 8 KB
-/// go 32 together.
+/// Reads share a request if their answer is expected to take at most a quarter of
+/// [`ClientBuilder::max_frame`](lockkeeper_client::ClientBuilder::max_frame): by default, 32 nodes of up to 8 KB
+/// share one.
 ///
 /// # Examples
 ///
@@ -179,61 +177,61 @@ pub struct TreeCache {
 }
 
 impl TreeCache {
-    /// A cache of a node and everything below it, with options.
+    /// The options of a cache of a node and everything below it.
     pub fn builder(client: &Client, path: &str) -> TreeCacheBuilder {
         let scope = Scope::new(path);
         TreeCacheBuilder { client: client.clone(), each_node: false, scope }
     }
 
-    /// Reads a node and everything below it, and keeps it up to date. Costs what
-    /// [`TreeCacheBuilder::open`] does.
+    /// Reads a node and everything below it, and keeps it up to date. Costs as much as
+    /// [`TreeCacheBuilder::open`].
     ///
     /// # Errors
     /// As [`TreeCacheBuilder::open`].
     ///
     /// # Cancel safety
-    /// Dropping it leaves nothing behind.
+    /// When dropped, leaves no watch behind.
     ///
     /// # Session loss
-    /// It begins anew in the next session.
+    /// Starts over in the next session.
     pub async fn open(client: &Client, path: &str) -> Result<Self, CacheError> {
         Self::builder(client, path).open().await
     }
 
-    /// The newest snapshot. It stays as it is, and stays there also without a connection.
+    /// The newest snapshot. It does not change, and stays available without a connection.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.inner.shared.state().snapshot)
     }
 
-    /// A number that is another one when the snapshot is. Taken before the snapshot, it is not newer.
+    /// A number that changes with the snapshot. If it is read before the snapshot, it is not newer.
     pub(crate) fn edition(&self) -> u64 {
         self.inner.shared.edition()
     }
 
-    /// Whether nothing is known that the snapshot does not show: there is a connection, the watch is
-    /// set, and everything that was told has been read. An ensemble's server may still be behind its
-    /// leader; see [`Client::sync`].
+    /// Whether the snapshot includes all known changes: the client is connected, the watch is set, and all
+    /// changes reported by events have been read. A server of an ensemble may still lag behind its leader; see
+    /// [`Client::sync`].
     pub fn is_current(&self) -> bool {
         let shared = &self.inner.shared;
         let probe = shared.state().probe.clone();
-        // In this order: what is taken from the watch is noted before.
+        // In this order, because events are recorded before they are taken from the watch.
         let is_clean = shared.client.contact() == Contact::Connected && probe.is_clean();
         let state = shared.state();
         is_clean && state.is_synced && state.end.is_none()
     }
 
-    /// A time at or after which the snapshot was the server's tree: when the read was sent by whose
-    /// answer it was complete. By the clock of [`Client::now`].
+    /// A time at which the snapshot was the server's tree: when the read that completed it was sent. By the clock
+    /// of [`Client::now`].
     pub fn as_of(&self) -> Instant {
         self.inner.shared.state().as_of
     }
 
-    /// Why the cache has ended; `None` while it has not.
+    /// Why the cache has ended; `None` while it runs.
     pub fn ended(&self) -> Option<CacheError> {
         self.inner.shared.state().end.clone()
     }
 
-    /// What changes from now on. Each caller has changes of its own.
+    /// The changes from now on. Each caller has its own reader.
     pub fn changes(&self) -> CacheChanges {
         let mut state = self.inner.shared.state();
         let id = state.touched.subscribe();
@@ -244,18 +242,18 @@ impl TreeCache {
     }
 }
 
-/// A snapshot, and how it differs from the one before.
+/// A snapshot, and its differences from the previous one.
 #[derive(Clone, Debug)]
 pub struct CacheUpdate {
     /// The newest snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// What differs from the snapshot of the last update, by path. Empty only if what differs is
-    /// [`Snapshot::unreadable`].
+    /// The differences from the snapshot of the last update, by path. Empty only if just
+    /// [`Snapshot::unreadable`] differs.
     pub changes: Vec<Change>,
 }
 
-/// What changes in a [`TreeCache`]. A slow reader misses no difference: what happened meanwhile comes
-/// as one update. One that is not read costs no more memory than the tree has. Keeps the cache alive.
+/// The changes of a [`TreeCache`]. A slow reader misses no difference: all changes since its last update come
+/// as one update. A reader that is not polled takes no more memory than the tree. Keeps the cache alive.
 #[derive(Debug)]
 pub struct CacheChanges {
     cache: TreeCache,
@@ -271,7 +269,7 @@ impl CacheChanges {
     }
 
     /// Waits for a snapshot that differs from the last one. Makes no request of its own: the cache
-    /// [reads](TreeCache#cost) what has changed, once for all who wait.
+    /// [reads](TreeCache#cost) each change once for all readers.
     ///
     /// # Errors
     /// Why the cache has ended.
@@ -280,7 +278,7 @@ impl CacheChanges {
     /// Safe: no change is lost.
     ///
     /// # Session loss
-    /// None is seen: what differs in the next session comes as an update.
+    /// Not reported by itself: differences in the next session come as an update.
     pub async fn next(&mut self) -> Result<CacheUpdate, CacheError> {
         loop {
             self.generation.mark_unchanged();

@@ -1,4 +1,4 @@
-//! [`TtlPresence`]: a node that stays for a while when its program is gone, and then goes by itself.
+//! [`TtlPresence`]: a node that outlives its program for a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use lockkeeper_client::{
 use tokio::sync::watch;
 
 use crate::watch::presence::{
-    Entered, IsOurs, Keeping, KeptNode, PresenceError, PresenceState, STUCK_PAUSE, StateSender,
-    WhenTaken, make_parents,
+    EnterOutcome, IsOurs, KeptNode, PresenceError, PresenceState, PresenceTask, STUCK_PAUSE,
+    StateSender, WhenTaken, make_parents,
 };
 
 /// The name of the child that keeps the node alive.
 const TOUCH: &str = "touch";
 
 /// How often the node is touched within its time to live.
-const TOUCHES: u32 = 2;
+const TOUCHES_PER_TTL: u32 = 2;
 
-/// The options of a [`TtlPresence`].
+/// Options of a [`TtlPresence`].
 #[derive(Clone)]
-#[must_use = "nothing is made before `start`"]
+#[must_use = "a builder does nothing until `start` is called"]
 pub struct TtlPresenceBuilder {
     client: Client,
     path: String,
@@ -38,33 +38,33 @@ lockkeeper_client::impl_debug!(TtlPresenceBuilder, self => path: self.path, ttl:
 
 impl TtlPresenceBuilder {
     lockkeeper_client::setters! {
-        /// The node's data. Default: none.
+        /// Sets the node's data. Default: empty.
         pub fn data(self, data: impl Into<Bytes>) => self.data = data.into();
 
-        /// What to do when somebody else's node is there. Default: [`WhenTaken::Wait`].
+        /// Sets what to do if another program's node exists. Default: [`WhenTaken::Wait`].
         pub fn when_taken(self, what: WhenTaken) => self.when_taken = what;
 
-        /// How an earlier life of this program is known by the data of its node. Such a node is taken over
-        /// as it is, until this presence has been there once: its data is replaced, and nobody sees a gap.
-        /// Without this, a program that starts again waits until the time to live of its last life is over.
+        /// Recognises, by the data of its node, an earlier run of this program. Such a node is taken over in place,
+        /// until this presence has existed once: its data is replaced, and the node always exists. Without this
+        /// option, a restarted program waits until the time to live of its last run is over.
         pub fn replaces(self, is_ours: impl Fn(&[u8]) -> bool + Send + Sync + 'static) =>
             self.is_ours = Some(Arc::new(is_ours));
     }
 
-    /// Makes the node, and whatever is missing above it (as containers). Returns when the node is
-    /// there, or is found to be somebody else's that is waited for. Costs one round trip (1 write) if there
-    /// is no node, two more to take over that of an earlier life, and more if nodes above are missing.
+    /// Creates the node, and its missing parents (as containers). Returns when the node exists, or when another
+    /// program's node is found and waited for. Costs one round trip (1 write) if the node does not exist, two more to
+    /// take over that of an earlier run, and more if parents are missing.
     ///
     /// # Errors
-    /// If the path cannot be that of a presence; [`PresenceError::NoTtlNodes`] if the servers keep no such
-    /// nodes; if the node is refused for good, or taken under [`WhenTaken::Fail`], or no server can be
+    /// If the path is not valid for a presence; [`PresenceError::NoTtlNodes`] if the servers do not support such
+    /// nodes; if the node is refused permanently, or taken with [`WhenTaken::Fail`], or no server can be
     /// reached for a session timeout.
     ///
     /// # Cancel safety
-    /// A node that was made goes when its time to live is over.
+    /// When dropped, a created node is deleted when its time to live is over.
     ///
     /// # Session loss
-    /// Has no effect.
+    /// None.
     pub async fn start(self) -> Result<TtlPresence, PresenceError> {
         let path = PresenceError::check(&self.client, &self.path)?;
         let touch = path.child(TOUCH)?;
@@ -72,40 +72,40 @@ impl TtlPresenceBuilder {
         let id = Bytes::from(self.client.unique_id().to_string());
         let unanswered = Unanswered::default();
         let node = TtlNode { options: self, path, touch, id, state, life: None, unanswered };
-        Ok(TtlPresence { changes, keeping: Keeping::begin(node).await? })
+        Ok(TtlPresence { changes, keeping: PresenceTask::begin(node).await? })
     }
 }
 
-/// A node that stays for a while when its program is gone, and then goes by itself.
+/// A node that outlives its program for a limited time, after which the servers delete it.
 ///
-/// Dropping it leaves the node there for the rest of its time to live; [`TtlPresence::end`] deletes it.
+/// Dropping this leaves the node for the rest of its time to live; [`TtlPresence::end`] deletes it.
 ///
 /// # Guarantees
 ///
-/// - The node is there while its program keeps it alive, also in later sessions. It is touched each
-///   half of its time to live, and after an outage as soon as a server is reached. So outages and
-///   restarts that are shorter than that half do not end it.
-/// - When nobody keeps it alive for its time to live, the servers delete it.
-/// - It never writes over, keeps alive or deletes another's node. The child `touch` says whose it
-///   is. It is read before each write, and written only as it was read.
+/// - The node exists while its program keeps it alive, also in later sessions. It is touched twice in its
+///   time to live, and after an outage as soon as a server is reachable. So outages and restarts that are
+///   shorter than half of the time to live do not end it.
+/// - If the node is not touched for its time to live, the servers delete it.
+/// - Another program's node is never overwritten, kept alive or deleted. The child `touch` identifies the
+///   owner. It is read before each write, and each write requires that it is unchanged.
 ///
 /// # Not guaranteed
 ///
-/// - It is no exclusion and has no deadline: a program that was cut off for longer learns at its
-///   next touch that the node is gone, or is another's.
-/// - Between a read and its write, somebody may delete the child, and another program may make it
-///   anew with the same version.
-/// - The node does not go with its session: one that does is a [`Presence`](crate::Presence).
+/// - It does not exclude other programs, and has no deadline: a program that was disconnected for longer learns
+///   at its next touch that the node is gone, or is another program's.
+/// - Between a read and its write, another program may delete the child, and a third one create it again with
+///   the same version.
+/// - The node does not end with its session: use a [`Presence`](crate::Presence) for that.
 ///
 /// # Znodes
 ///
-/// - `<path>` is a container node, with the data that it is given.
-/// - `<path>/touch` has the time to live. Its data says which life of which program it is, as in
+/// - `<path>` is a container node, with the given data.
+/// - `<path>/touch` has the time to live. Its data identifies the program and its run, as in
 ///   Curator's `PersistentTtlNode`.
 ///
-/// Servers keep such nodes only if they are told to: ZooKeeper by `extendedTypesEnabled`, the
-/// engine by `allow_ttl_nodes`. They look for what is overdue now and then (each minute, unless
-/// they are told otherwise), so the node goes up to twice that later. Their wall clocks count.
+/// Servers support such nodes only if they are enabled: `extendedTypesEnabled` for ZooKeeper,
+/// `allow_ttl_nodes` for the engine. They look for expired nodes periodically (each minute by default), so the
+/// node is deleted up to twice that later. Their wall clocks count.
 ///
 /// # Cost
 ///
@@ -128,23 +128,23 @@ impl TtlPresenceBuilder {
 /// let options = TtlPresence::builder(&client, "/cameras/7", ttl).data("10.0.0.7");
 /// let presence = options.replaces(|data| data == b"10.0.0.7").start().await?;
 /// assert!(matches!(presence.state(), PresenceState::Present { .. }));
-/// // It is there for a minute from now on, whatever becomes of this program.
+/// // The node exists for the next minute, even if this program dies.
 /// drop(presence);
 /// # client.close().await;
 /// # Ok(())
 /// # }
 /// ```
 #[doc(alias = "PersistentTtlNode")]
-#[must_use = "the node is not kept alive any more when this is dropped"]
+#[must_use = "the node is no longer kept alive when this is dropped"]
 #[derive(Debug)]
 pub struct TtlPresence {
     changes: watch::Receiver<PresenceState>,
-    keeping: Keeping,
+    keeping: PresenceTask,
 }
 
 impl TtlPresence {
-    /// A presence at a path with a time to live (1 ms to about 34 years; seconds to hours are
-    /// sensible), with options.
+    /// The options of a presence at a path with a time to live (1 ms to about 34 years; seconds to hours are
+    /// sensible).
     pub fn builder(client: &Client, path: &str, ttl: Duration) -> TtlPresenceBuilder {
         TtlPresenceBuilder {
             client: client.clone(),
@@ -156,46 +156,46 @@ impl TtlPresence {
         }
     }
 
-    /// How it stood when it was touched last.
+    /// The state at the last touch.
     pub fn state(&self) -> PresenceState {
         self.changes.borrow().clone()
     }
 
-    /// How it stands, now and with every change. States that follow each other quickly may be left
-    /// out, the last one never: that it has ended.
+    /// The state, now and after every change. States that follow each other quickly may be skipped, but never the
+    /// last one, which says that the presence has ended.
     pub fn changes(&self) -> watch::Receiver<PresenceState> {
         self.changes.clone()
     }
 
-    /// Deletes the node, and waits until that is certain. Another's is not touched. If others have made
-    /// nodes below it, it goes when these have gone. Costs two round trips.
+    /// Deletes the node, and waits for the confirmation. Another program's node is not deleted. If other programs
+    /// have created nodes below it, it is deleted after those. Costs two round trips.
     ///
     /// # Errors
-    /// If the delete is refused, or no server can be reached for a session timeout; the node goes by
-    /// itself then.
+    /// If the delete is refused, or no server can be reached for a session timeout; the node is then deleted when its
+    /// time to live is over.
     ///
     /// # Session loss
-    /// Has no effect: it goes on in the next session.
+    /// None: continues with the next session.
     ///
     /// # Cancel safety
-    /// It goes on in the background.
+    /// When dropped, the delete continues in the background.
     pub async fn end(self) -> Result<(), Error> {
         self.keeping.end().await
     }
 }
 
-/// Whose node was there last.
+/// The owner of the node when it was last read.
 #[derive(Clone, Copy)]
 enum NodeOwner {
     This,
     Other,
 }
 
-/// A node that is there.
+/// A node that was read.
 struct TtlNodeFound {
     data: Bytes,
     stat: Stat,
-    /// What its child says, if it has one.
+    /// The data and stat of its child, if it exists.
     touch: Option<(Bytes, Stat)>,
 }
 
@@ -204,16 +204,15 @@ struct TtlNode {
     options: TtlPresenceBuilder,
     path: ZnodePath,
     touch: ZnodePath,
-    /// What the child says while it is ours.
+    /// The data of the child while the node is this presence's.
     id: Bytes,
     state: StateSender,
-    /// The node that was ours last. Before there was one, a node may be of an earlier life.
+    /// The last node of this presence. Before the first one, a node may be of an earlier run.
     life: Option<Zxid>,
     unanswered: Unanswered,
 }
 
-// A request that is dropped on the way does no harm: each write is bound to a version, and the end looks
-// behind it.
+// A request may be dropped in flight: each write is bound to a version, and `end` reads the node afterwards.
 impl KeptNode for TtlNode {
     type Seen = NodeOwner;
 
@@ -225,7 +224,7 @@ impl KeptNode for TtlNode {
         &self.state
     }
 
-    async fn enter(&mut self) -> Entered<NodeOwner> {
+    async fn enter(&mut self) -> EnterOutcome<NodeOwner> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let (mode, id) = (CreateMode::PersistentTtl, self.id.clone());
         let size = (data.len(), client.now());
@@ -237,7 +236,7 @@ impl KeptNode for TtlNode {
             Err(TransactionError::Request(error)) => {
                 return match self.unanswered.one_more(client, &error, size) {
                     Some(why) => self.give_up(why).await,
-                    None => Entered::passing(error),
+                    None => EnterOutcome::passing(error),
                 };
             }
             Err(refusal) => refusal,
@@ -248,16 +247,16 @@ impl KeptNode for TtlNode {
             TransactionError::Failed { code: ErrorCode::NoNode, .. } => {
                 make_parents(client, &self.path, CreateMode::Container).await
             }
-            _ => Entered::Failed(self.refused(refusal)),
+            _ => EnterOutcome::Failed(self.refused(refusal)),
         }
     }
 
-    /// Touches the node, or waits for another's to go.
+    /// Touches the node, or waits until another program's node is gone.
     async fn stay(&mut self, owner: NodeOwner) -> Result<(), PresenceError> {
         loop {
-            tokio::time::sleep(self.options.ttl / TOUCHES).await;
+            tokio::time::sleep(self.options.ttl / TOUCHES_PER_TTL).await;
             loop {
-                // A touch is overdue after an outage: less than a half may be left.
+                // A touch is overdue after an outage: less than half of the time may be left.
                 reachable(&self.options.client).await;
                 if let NodeOwner::Other = owner {
                     return Ok(());
@@ -277,7 +276,7 @@ impl KeptNode for TtlNode {
     }
 
     async fn rest(&mut self) {
-        tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES)).await;
+        tokio::time::sleep(STUCK_PAUSE.max(self.options.ttl / TOUCHES_PER_TTL)).await;
     }
 
     async fn end(self) -> Result<(), Error> {
@@ -293,17 +292,17 @@ impl KeptNode for TtlNode {
 }
 
 impl TtlNode {
-    /// Returns whether the node is ours still, as far as is known.
+    /// Returns whether the node is still this presence's, as far as known.
     async fn try_touch(&self) -> Result<bool, Error> {
         let client = &self.options.client;
-        // The version alone does not tell the child from one that another has made since.
+        // The version alone does not distinguish the child from one that another program has created since.
         let version = match present(client.data(&self.touch).await)? {
             Some((id, stat)) if id == self.id => stat.version,
             _ => return Ok(false),
         };
         match client.set_data(&self.touch, self.id.clone(), Some(version)).await {
             Ok(_) => Ok(true),
-            // Gone, or written by others, or by this one, which did not hear of it.
+            // The child is gone, or was written by others, or by a request of this one whose reply was lost.
             Err(error)
                 if matches!(error.code(), Some(ErrorCode::NoNode | ErrorCode::BadVersion)) =>
             {
@@ -313,12 +312,12 @@ impl TtlNode {
         }
     }
 
-    /// Looks whose node is there.
-    async fn look(&mut self) -> Entered<NodeOwner> {
+    /// Reads whose node exists.
+    async fn look(&mut self) -> EnterOutcome<NodeOwner> {
         let TtlNodeFound { data, stat, touch } = match self.read().await {
             Ok(Some(found)) => found,
-            Ok(None) => return Entered::AGAIN,
-            Err(error) => return Entered::passing(error),
+            Ok(None) => return EnterOutcome::AGAIN,
+            Err(error) => return EnterOutcome::passing(error),
         };
         if touch.as_ref().is_some_and(|(id, _)| *id == self.id) {
             return self.present(stat.czxid);
@@ -326,7 +325,7 @@ impl TtlNode {
 
         let is_ours = self.options.is_ours.as_ref().is_some_and(|is_ours| is_ours(&data));
         let is_earlier_life = is_ours && self.life.is_none();
-        // The servers have deleted its child, and not yet the node.
+        // The servers have deleted its child, but not yet the node.
         let is_orphan = touch.is_none() && self.life == Some(stat.czxid);
         if (is_earlier_life || is_orphan) && stat.ephemeral_owner == SessionId::NONE {
             return self.take_over(&stat, touch.map(|(_, touch)| touch)).await;
@@ -334,13 +333,13 @@ impl TtlNode {
 
         let by = stat.ephemeral_owner;
         if self.options.when_taken == WhenTaken::Fail {
-            return Entered::Failed(PresenceError::Taken { path: self.path.to_string(), by });
+            return EnterOutcome::Failed(PresenceError::Taken { path: self.path.to_string(), by });
         }
         self.state.tell(PresenceState::Taken { by });
-        Entered::Done(NodeOwner::Other)
+        EnterOutcome::Done(NodeOwner::Other)
     }
 
-    /// What is there; `None` if there is no node.
+    /// Reads the node and its child; `None` if the node does not exist.
     async fn read(&self) -> Result<Option<TtlNodeFound>, Error> {
         let client = &self.options.client;
         let (node, touch) = (client.data(&self.path), client.data(&self.touch));
@@ -348,9 +347,8 @@ impl TtlNode {
         Ok(Some(TtlNodeFound { data, stat, touch: present(touch.await)? }))
     }
 
-    /// Goes on with the node of an earlier life, or with one that has lost its child, if it is still as it
-    /// was read.
-    async fn take_over(&mut self, stat: &Stat, touch: Option<Stat>) -> Entered<NodeOwner> {
+    /// Takes over the node of an earlier run, or one that has lost its child, if it is unchanged since it was read.
+    async fn take_over(&mut self, stat: &Stat, touch: Option<Stat>) -> EnterOutcome<NodeOwner> {
         let TtlPresenceBuilder { client, data, ttl, .. } = &self.options;
         let steps = client.transaction().set_data(&self.path, data.clone(), Some(stat.version));
         let steps = match &touch {
@@ -363,12 +361,12 @@ impl TtlNode {
 
         match steps.commit().await {
             Ok(_) => self.present(stat.czxid),
-            Err(TransactionError::Request(error)) => Entered::passing(error),
+            Err(TransactionError::Request(error)) => EnterOutcome::passing(error),
             Err(TransactionError::Failed {
                 code: ErrorCode::BadVersion | ErrorCode::NoNode | ErrorCode::NodeExists,
                 ..
-            }) => Entered::AGAIN,
-            Err(refusal) => Entered::Failed(self.refused(refusal)),
+            }) => EnterOutcome::AGAIN,
+            Err(refusal) => EnterOutcome::Failed(self.refused(refusal)),
         }
     }
 
@@ -381,17 +379,17 @@ impl TtlNode {
         }
     }
 
-    fn present(&mut self, czxid: Zxid) -> Entered<NodeOwner> {
+    fn present(&mut self, czxid: Zxid) -> EnterOutcome<NodeOwner> {
         (self.life, self.unanswered) = (Some(czxid), Unanswered::default());
         self.state.tell(PresenceState::Present { czxid });
-        Entered::Done(NodeOwner::This)
+        EnterOutcome::Done(NodeOwner::This)
     }
 
-    /// Returns whether there is nothing more to delete.
+    /// Returns whether nothing is left to delete.
     async fn try_delete(&self) -> Result<bool, Error> {
         let client = &self.options.client;
-        // A create may be under way to which nobody listens any more. What is read behind a sync is not
-        // older, on a later connection neither.
+        // A create may be in flight whose caller has gone. A read behind a `sync` is not older, on a later connection
+        // either.
         let (synced, found) = tokio::join!(client.sync(&self.path), self.read());
         synced?;
         let Some(TtlNodeFound { stat, touch, .. }) = found? else { return Ok(true) };
@@ -412,11 +410,11 @@ impl TtlNode {
                 code: ErrorCode::NoNode | ErrorCode::BadVersion,
                 ..
             }) => Ok(false),
-            // Others have made nodes below it.
+            // Other programs have created nodes below it.
             Err(TransactionError::Failed { code: ErrorCode::NotEmpty, .. }) => {
                 is_settled(client.delete(&self.touch, Some(version)).await)
             }
-            // What was refused is refused again by itself, which tells why.
+            // The single request is refused again, with the reason.
             Err(TransactionError::Failed { index: 0, .. }) => {
                 client.delete(&self.touch, Some(version)).await.map(|()| false)
             }
@@ -424,22 +422,22 @@ impl TtlNode {
         }
     }
 
-    /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
-    async fn give_up(&mut self, why: TooLong) -> Entered<NodeOwner> {
-        // What is read behind a sync is the last word, on a later connection too.
+    /// Servers seem to close the connection at the data, unless the node was created and only the answer was lost.
+    async fn give_up(&mut self, why: TooLong) -> EnterOutcome<NodeOwner> {
+        // A read behind a `sync` is final, on a later connection too.
         if let Err(error) = self.options.client.sync(&self.path).await {
-            return Entered::passing(error);
+            return EnterOutcome::passing(error);
         }
         match self.look().await {
-            Entered::Done(NodeOwner::Other) | Entered::Again { is_unreachable: None } => {
-                Entered::Failed(PresenceError::too_long(&self.path, why))
+            EnterOutcome::Done(NodeOwner::Other) | EnterOutcome::Again { is_unreachable: None } => {
+                EnterOutcome::Failed(PresenceError::too_long(&self.path, why))
             }
             looked => looked,
         }
     }
 }
 
-/// Whether a delete of what was read has left nothing to do: it is gone, or others have nodes below it.
+/// Whether a delete has left nothing to do: the node is gone, or other programs have nodes below it.
 fn is_settled(deleted: Result<(), Error>) -> Result<bool, Error> {
     let Err(error) = deleted else { return Ok(true) };
     match error.code() {

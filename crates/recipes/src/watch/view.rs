@@ -1,22 +1,22 @@
-//! What a tree cache knows, and what it has to read: pure, without a connection or a clock.
+//! The state of a tree cache, and the reads that it needs. No I/O and no clock.
 //!
-//! A server tells of a change before it answers anything that shows it. So:
+//! A server sends the event of a change before any answer that includes it. So:
 //!
 //! - An event makes its path *dirty*. An answer about a path is newer than every event that arrived
 //!   before it, so the path is clean again, unless another event came later.
-//! - When an answer arrives and nothing is dirty by any event before it, everything that is known
-//!   was read before and has not changed until then. So the view is the server's tree after the last
+//! - When an answer arrives and no path is dirty due to an earlier event, everything that is known was
+//!   read before and has not changed until then. So the view is the server's tree after the last
 //!   transaction that the answer names: an *exact cut*.
 //!
-//! Which children a node has is known from its listing, or from the start if the node was created
-//! after the watch was set: then each of them has an event.
+//! The children of a node are known from its listing, or from the start if the node was created after the
+//! watch was set: each of them causes an event then.
 //!
-//! Of an access control list there is no event. A node that may not be read is left out, if that is wanted
-//! ([`Scope::skips_unreadable`]), and read again now and then.
+//! Changes of access control lists cause no events. If requested ([`Scope::skips_unreadable`]), a node that may not
+//! be read is left out, and read again at intervals.
 //!
-//! Where the last change of the root's children has to be known ([`Scope::knows_pzxid`]), an event says
-//! that a child is gone, and the root is read in its place. The child is gone from the view when that
-//! read is answered, and not before: an answer of the time before the event still makes a cut.
+//! If the last change of the root's children must be known ([`Scope::knows_pzxid`]), an event that reports a
+//! deleted child causes a read of the root instead. The child stays in the view until that read is answered: an
+//! answer from before the event still makes a cut.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -27,35 +27,35 @@ use lockkeeper_client::{Arrival, EventKind, Rearms, Stat, Zxid};
 use crate::watch::error::CacheError;
 use crate::watch::snapshot::{CachedNode, Tree};
 
-/// The most nodes of a cache, unless its builder says otherwise.
+/// The default maximum number of nodes.
 const MAX_NODES: usize = 1_000_000;
 
-/// The most bytes of names and data, unless the builder says otherwise.
+/// The default maximum size of names and data, in bytes.
 const MAX_BYTES: usize = 1 << 30;
 
-/// Says of a path whether it, and what is below it, is wanted.
+/// Whether a path, and everything below it, is included.
 pub(crate) type Filter = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Which nodes are wanted, and how many at most.
+/// Which nodes are included, and their limits.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) root: String,
     pub(crate) max_nodes: usize,
     pub(crate) max_bytes: usize,
-    /// How many levels below the root.
+    /// The number of levels below the root.
     pub(crate) max_depth: usize,
-    /// Whether a cut knows the transaction that changed the children of the root last: the larger one of
+    /// Whether a cut knows the transaction that last changed the children of the root: the larger one of
     /// the root's `pzxid` and the last creation among its children.
     pub(crate) knows_pzxid: bool,
     pub(crate) filter: Option<Filter>,
     /// Whether nodes below the root that may not be read are left out.
     pub(crate) skips_unreadable: bool,
-    /// The longest answer that the client takes, in bytes.
+    /// The longest answer that the client accepts, in bytes.
     pub(crate) max_frame: usize,
 }
 
 impl Scope {
-    /// All that is at and below a path, as long as it is within the usual bounds.
+    /// Everything at and below a path, with the default limits.
     pub(crate) fn new(root: &str) -> Self {
         Self {
             root: root.to_owned(),
@@ -72,12 +72,12 @@ impl Scope {
 
 lockkeeper_client::impl_debug!(Scope, self => root: self.root);
 
-/// The least that a child takes in a listing, in bytes: its length, and one character.
-const LEAST_PER_NAME: usize = 5;
+/// The smallest size of a child in a listing, in bytes: its length, and one character.
+const MIN_NAME_BYTES: usize = 5;
 
-/// What is asked about a node.
+/// What a read asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Question {
+pub(crate) enum ReadKind {
     /// Its data and stat.
     Data,
     /// Its children.
@@ -88,59 +88,59 @@ pub(crate) enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Read {
     pub(crate) path: Arc<str>,
-    pub(crate) question: Question,
+    pub(crate) question: ReadKind,
 }
 
-/// What came of a read.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ReadOutcome {
     Data(CachedNode),
     Names(Vec<String>),
     Nothing,
-    /// It may not be read, or is longer than the client takes.
+    /// The node may not be read, or is longer than the client accepts.
     Unreadable,
-    /// There was no answer. It has to be asked again.
+    /// No answer arrived. The read must be repeated.
     NoAnswer,
 }
 
-/// Why a read has to be made.
+/// Why a read is needed.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
-    /// Since when the path is dirty.
+struct DirtyMark {
+    /// When the path became dirty.
     first: Arrival,
-    /// An answer must come after this to be new enough.
+    /// An answer must arrive after this to be new enough.
     last: Arrival,
     in_flight: bool,
-    /// The children may be others than those known, without an event: since these reconnects.
+    /// The children may differ from the known ones, without an event: since these reconnects.
     suspect: Option<Rearms>,
-    /// The last event says that the node is gone, and the root is read in its place.
+    /// The last event reported the node's deletion, and the root is read instead.
     is_gone: bool,
 }
 
-/// What is known of a part of the tree.
+/// The known state of a part of the tree.
 #[derive(Debug)]
 pub(crate) struct View {
     scope: Scope,
     tree: Tree,
-    /// The nodes that may not be read, or are too long for that. What is below them is not known.
+    /// The nodes that may not be read, or are too long. Nodes below them are unknown.
     unreadable: Arc<BTreeSet<Arc<str>>>,
     /// The last answer.
     newest: Arrival,
-    marks: HashMap<Read, Mark>,
-    /// The marks, by the time since which they make the view differ from the server's tree.
+    marks: HashMap<Read, DirtyMark>,
+    /// The marks, by the time since which the view differs from the server's tree.
     by_first: BTreeSet<(Arrival, Read)>,
     ready: VecDeque<Read>,
     /// When the watch was set.
     watched_since: Arrival,
-    /// Of what was created after this, every child had an event. `None` until the first answer that
+    /// Every child of a node created after this transaction has caused an event. `None` until the first answer that
     /// came after the watch was set.
     told_from: Option<Zxid>,
-    /// Where the tree has changed since the changes were taken; not noted before the first time.
+    /// The paths of changes since they were last taken; not recorded before the first time.
     touched: Option<BTreeSet<String>>,
 }
 
 impl View {
-    /// A view of which nothing is known. It is read after the watch was asked for.
+    /// An empty view. It is read after the watch was requested.
     pub(crate) fn new(scope: Scope) -> Self {
         let tree = Tree::new(&scope.root);
         let mut view = Self {
@@ -156,8 +156,8 @@ impl View {
             scope,
         };
 
-        // Both at once, as a path that is worth caching has children.
-        for question in [Question::Data, Question::List] {
+        // Both at once, because a cached path usually has children.
+        for question in [ReadKind::Data, ReadKind::List] {
             view.mark(view.root(), question, Arrival::START, Arrival::START);
         }
         view
@@ -190,14 +190,14 @@ impl View {
         self.marks.is_empty()
     }
 
-    /// Whether the tree is the server's at an answer that arrived then.
+    /// Whether the view equals the server's tree at an answer that arrived then.
     pub(crate) fn is_cut(&self, arrival: Arrival) -> bool {
         self.by_first.first().is_none_or(|(first, _)| *first > arrival)
     }
 
-    // ----- what happened ----------------------------------------------------------------------
+    // ----- events and answers -----------------------------------------------------------------
 
-    /// The watch was set, perhaps several times; all that was known before is suspect.
+    /// The watch was set, perhaps several times: all earlier knowledge is suspect.
     pub(crate) fn watched(&mut self, rearms: Rearms) {
         let Rearms { first, last } = rearms;
         (self.watched_since, self.told_from) = (last, None);
@@ -206,55 +206,54 @@ impl View {
         self.tree.walk(|path, _| paths.push(path.into()));
         paths.extend(self.unreadable.iter().cloned());
         for path in paths {
-            self.mark(path, Question::Data, first, last);
+            self.mark(path, ReadKind::Data, first, last);
         }
 
-        // Answers that were on their way are of the time before, also those about nodes that are not
-        // known yet.
+        // Answers in flight are from before, also those about nodes that are not known yet.
         for (read, mark) in &mut self.marks {
             mark.last = mark.last.max(last);
-            if read.question == Question::Data {
+            if read.question == ReadKind::Data {
                 mark.suspect = Some(rearms.after(mark.suspect));
             }
         }
     }
 
-    /// Something happened to a node: the first and the last event, and what the last one said.
+    /// Handles events of a node: the first and the last one, and the kind of the last one.
     pub(crate) fn event(&mut self, path: &str, kind: EventKind, first: Arrival, last: Arrival) {
         if !self.is_wanted(path) {
             return;
         }
-        self.mark(path.into(), Question::Data, first, last);
+        self.mark(path.into(), ReadKind::Data, first, last);
 
         if !self.scope.knows_pzxid || self.depth(path) != 1 {
             return;
         }
         let is_gone = kind == EventKind::NodeDeleted;
-        let read = Read { path: path.into(), question: Question::Data };
+        let read = Read { path: path.into(), question: ReadKind::Data };
         if let Some(mark) = self.marks.get_mut(&read) {
             mark.is_gone = is_gone;
         }
-        // Of several events only the last one is known: it may have been gone for a while before that.
+        // Of several events only the last one is known: the node may have been missing before it.
         if is_gone || first < last {
-            self.mark(self.root(), Question::Data, first, last);
+            self.mark(self.root(), ReadKind::Data, first, last);
         }
     }
 
-    /// Has those read again that could not be read: nothing tells when they can.
+    /// Reads unreadable nodes again, because no event reports when they become readable.
     pub(crate) fn look_again(&mut self) {
         for path in Arc::clone(&self.unreadable).iter() {
-            self.mark(path.clone(), Question::Data, self.newest.next(), self.newest);
+            self.mark(path.clone(), ReadKind::Data, self.newest.next(), self.newest);
         }
     }
 
-    /// All that was on its way will not be answered.
+    /// Reads in flight will not be answered.
     pub(crate) fn abandon_reads(&mut self) {
         let abandoned = self
             .marks
             .iter_mut()
             .filter_map(|(read, mark)| std::mem::take(&mut mark.in_flight).then(|| read.clone()));
         let mut reads: Vec<_> = abandoned.collect();
-        // In an order that does not depend on how they are kept, so that runs can be repeated.
+        // In an order that does not depend on the storage, so that runs are reproducible.
         reads.sort();
         self.ready.extend(reads);
     }
@@ -272,46 +271,51 @@ impl View {
         None
     }
 
-    /// A read was answered, or will not be.
+    /// Handles the answer to a read, or the lack of one.
     ///
     /// # Errors
-    /// If the tree is over a bound.
+    /// If the tree exceeds a bound.
     pub(crate) fn answer(
         &mut self,
         read: &Read,
-        found: Found,
+        found: ReadOutcome,
         arrival: Arrival,
         zxid: Zxid,
     ) -> Result<(), CacheError> {
-        if self.told_from.is_none() && arrival > self.watched_since && found != Found::NoAnswer {
+        if self.told_from.is_none()
+            && arrival > self.watched_since
+            && found != ReadOutcome::NoAnswer
+        {
             self.told_from = Some(zxid);
         }
         self.newest = self.newest.max(arrival);
         let Some(mut mark) = self.take_mark(read) else { return Ok(()) };
         mark.in_flight = false;
 
-        let is_answered = found != Found::NoAnswer;
+        let is_answered = found != ReadOutcome::NoAnswer;
         if is_answered && *read.path == *self.scope.root {
             self.remove_gone(arrival);
         }
-        // An answer from between two reconnects shows what was missed at the first one. What is noted of it
-        // is what the answer after the last one is compared with.
+        // An answer from between two reconnects includes the changes missed at the first one. It is recorded as the
+        // state with which the answer after the last reconnect is compared.
         let suspect = is_answered && mark.suspect.is_some_and(|rearms| arrival > rearms.first);
         if is_answered {
             mark.suspect.take_if(|rearms| arrival > rearms.last);
         }
         let is_known = match found {
-            Found::NoAnswer => false,
-            Found::Data(node) => self.insert(&read.path, node, arrival, suspect, mark.first)?,
-            Found::Names(names) => {
+            ReadOutcome::NoAnswer => false,
+            ReadOutcome::Data(node) => {
+                self.insert(&read.path, node, arrival, suspect, mark.first)?
+            }
+            ReadOutcome::Names(names) => {
                 self.list(&read.path, &names, arrival)?;
                 true
             }
-            Found::Nothing => {
+            ReadOutcome::Nothing => {
                 self.remove(&read.path);
                 true
             }
-            Found::Unreadable => {
+            ReadOutcome::Unreadable => {
                 self.hide(&read.path, arrival);
                 true
             }
@@ -326,11 +330,11 @@ impl View {
         self.check_bounds()
     }
 
-    // ----- inside -----------------------------------------------------------------------------
+    // ----- internals --------------------------------------------------------------------------
 
-    /// Takes out the children that were told to be gone before an answer about the root.
+    /// Removes the children whose deletion was reported before an answer about the root.
     fn remove_gone(&mut self, arrival: Arrival) {
-        let is_gone = |(_, mark): &(&Read, &Mark)| mark.is_gone && mark.last < arrival;
+        let is_gone = |(_, mark): &(&Read, &DirtyMark)| mark.is_gone && mark.last < arrival;
         let gone: Vec<_> =
             self.marks.iter().filter(is_gone).map(|(read, _)| read.clone()).collect();
         for read in gone {
@@ -343,7 +347,7 @@ impl View {
         for path in self.tree.remove(path) {
             self.touch(path);
         }
-        // What is below begins with the path and a `/`, which `0` follows.
+        // Paths below start with the path and a `/`, which is followed by `0` in order.
         let path = path.trim_end_matches('/');
         let (from, to) = (format!("{path}/"), format!("{path}0"));
         let below = (Bound::Included(&*from), Bound::Excluded(&*to));
@@ -353,7 +357,7 @@ impl View {
         }
     }
 
-    /// Takes out a node that may not be read, and notes that.
+    /// Removes a node that may not be read, and records that.
     fn hide(&mut self, path: &Arc<str>, arrival: Arrival) {
         if !self.unreadable.contains(path) {
             self.remove(path);
@@ -361,12 +365,12 @@ impl View {
             self.touch(path.to_string());
         }
         if self.scope.knows_pzxid {
-            // Its creation is not known; it may be another one than the last time.
-            self.mark(self.root(), Question::Data, arrival, arrival);
+            // Its creation is unknown; it may be another node than the last time.
+            self.mark(self.root(), ReadKind::Data, arrival, arrival);
         }
     }
 
-    /// Forgets that a node may not be read; tells whether that was so.
+    /// Forgets that a node may not be read; returns whether it was recorded.
     fn reveal(&mut self, path: &str) -> bool {
         let was_hidden = self.unreadable.contains(path);
         if was_hidden {
@@ -381,7 +385,7 @@ impl View {
         above.any(|path| self.unreadable.contains(path))
     }
 
-    /// Notes data; gives whether that was possible.
+    /// Records data; returns whether that was possible.
     fn insert(
         &mut self,
         path: &Arc<str>,
@@ -393,7 +397,7 @@ impl View {
         let old = self.tree.get(path).map(|old| *old.stat());
         let new = *node.stat();
         if self.reveal(path) {
-            // What was told of those below it was passed over.
+            // Events of nodes below it were skipped.
             self.told_from = None;
         }
 
@@ -401,9 +405,9 @@ impl View {
             if self.is_below_unreadable(path) {
                 return Ok(true);
             }
-            // It came into being in a gap, together with its parent: that has to be known first.
+            // It was created during a gap, together with its parent, which must be read first.
             if let Some(parent) = parent(path) {
-                self.mark(parent.into(), Question::Data, first, first);
+                self.mark(parent.into(), ReadKind::Data, first, first);
             }
             return Ok(false);
         }
@@ -413,7 +417,7 @@ impl View {
         }
         if new.num_children > 0 && self.has_unknown_children(path, old, new, suspect) {
             self.check_listing(path, new)?;
-            self.mark(path.clone(), Question::List, arrival, arrival);
+            self.mark(path.clone(), ReadKind::List, arrival, arrival);
         }
         Ok(true)
     }
@@ -450,21 +454,21 @@ impl View {
         for name in names {
             let child = format!("{}/{name}", path.trim_end_matches('/'));
             if self.tree.get(&child).is_none() && self.is_chosen(&child) {
-                self.mark(child.into(), Question::Data, arrival, arrival);
+                self.mark(child.into(), ReadKind::Data, arrival, arrival);
             }
         }
         Ok(())
     }
 
-    fn mark(&mut self, path: Arc<str>, question: Question, first: Arrival, last: Arrival) {
+    fn mark(&mut self, path: Arc<str>, question: ReadKind, first: Arrival, last: Arrival) {
         let read = Read { path, question };
         let Some(mut mark) = self.take_mark(&read) else {
-            let mark = Mark { first, last, in_flight: false, suspect: None, is_gone: false };
+            let mark = DirtyMark { first, last, in_flight: false, suspect: None, is_gone: false };
             return self.put_mark(read, mark);
         };
 
         (mark.first, mark.last) = (mark.first.min(first), mark.last.max(last));
-        // While the node seemed to be gone, `next_read` may have passed over this read.
+        // While the node seemed to be gone, `next_read` may have skipped this read.
         if std::mem::take(&mut mark.is_gone) {
             self.ready.push_back(read.clone());
         }
@@ -473,14 +477,14 @@ impl View {
         self.marks.insert(read, mark);
     }
 
-    fn take_mark(&mut self, read: &Read) -> Option<Mark> {
+    fn take_mark(&mut self, read: &Read) -> Option<DirtyMark> {
         let mark = self.marks.remove(read)?;
         self.by_first.remove(&(mark.first, read.clone()));
         Some(mark)
     }
 
-    /// Notes that something has to be read.
-    fn put_mark(&mut self, read: Read, mark: Mark) {
+    /// Records that a read is needed.
+    fn put_mark(&mut self, read: Read, mark: DirtyMark) {
         self.by_first.insert((mark.first, read.clone()));
         self.ready.push_back(read.clone());
         self.marks.insert(read, mark);
@@ -490,7 +494,7 @@ impl View {
         self.tree.names(path).map_or(0, Iterator::count)
     }
 
-    /// Whether the path and all above it are wanted.
+    /// Whether the path and all its parents are included.
     fn is_wanted(&self, path: &str) -> bool {
         let depth = self.depth(path);
         let is_below = self.tree.names(path).is_some();
@@ -519,10 +523,10 @@ impl View {
         CacheError::TooManyNodes { path: self.scope.root.clone(), max: self.scope.max_nodes }
     }
 
-    /// Whether the list of children can be taken at all.
+    /// Fails if the list of children cannot be read at all.
     fn check_listing(&self, path: &str, stat: Stat) -> Result<(), CacheError> {
         let children = usize::try_from(stat.num_children).unwrap_or(0);
-        if children.saturating_mul(LEAST_PER_NAME) > self.scope.max_frame {
+        if children.saturating_mul(MIN_NAME_BYTES) > self.scope.max_frame {
             return Err(CacheError::TooManyChildren { path: path.to_owned(), children });
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The view against a server that is played by hand, over connections that break.
+//! Runs the view against a simulated server, over connections that break.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -6,19 +6,19 @@ use lockkeeper_client::{Arrival, EventKind, Rearms, Stat, Zxid};
 
 use super::error::CacheError;
 use super::snapshot::CachedNode;
-use super::view::{Found, Question, Read, Scope, View};
+use super::view::{Read, ReadKind, ReadOutcome, Scope, View};
 
 /// Path to creation, last change, and data.
 type Nodes = BTreeMap<String, (i64, i64, String)>;
 
-/// What a connection carries to the client.
-enum Told {
+/// A message to the client.
+enum WatchMessage {
     Event(String, EventKind),
-    Answer(Vec<(Read, Found)>, Zxid),
+    Answer(Vec<(Read, ReadOutcome)>, Zxid),
 }
 
-/// What has come of a request.
-type Answer = (Vec<(Read, Found)>, Arrival, Zxid);
+/// The answer to a request.
+type Answer = (Vec<(Read, ReadOutcome)>, Arrival, Zxid);
 
 /// A server, one client's watch on it, and the connection between them.
 struct World {
@@ -27,18 +27,18 @@ struct World {
     /// The tree after each transaction.
     history: Vec<Nodes>,
     parents: BTreeMap<String, i64>,
-    /// Which transaction had changed the children of the root last, after each transaction.
+    /// The last transaction that changed the children of the root, after each transaction.
     pzxids: Vec<i64>,
     max_depth: usize,
     knows_pzxid: bool,
-    /// Those that may not be read now. Nothing tells of a change.
+    /// The nodes that may not be read now. No event reports a change of this.
     hidden: BTreeSet<String>,
     is_connected: bool,
-    connection: VecDeque<Told>,
-    /// What has been sent, and is not answered.
+    connection: VecDeque<WatchMessage>,
+    /// Requests that were sent and not answered.
     requests: VecDeque<Vec<Read>>,
     arrival: Arrival,
-    /// What the session has, and the view has not taken: paths, reconnects, and answers.
+    /// Received by the session and not yet by the view: paths, reconnects, and answers.
     paths: BTreeMap<String, (Arrival, Arrival, EventKind)>,
     rearmed: Option<Rearms>,
     answers: VecDeque<Answer>,
@@ -91,7 +91,7 @@ impl World {
         self.arrival
     }
 
-    /// One transaction of some operations.
+    /// One transaction of several operations.
     fn write(&mut self) {
         let mut nodes = self.now().clone();
         self.zxid += 1;
@@ -138,7 +138,7 @@ impl World {
         self.pzxids.push(made.max(self.parents.get("/r").copied().unwrap_or(0)));
         self.history.push(nodes);
         if self.is_connected {
-            let told = events.into_iter().map(|(path, kind)| Told::Event(path, kind));
+            let told = events.into_iter().map(|(path, kind)| WatchMessage::Event(path, kind));
             self.connection.extend(told);
         }
     }
@@ -165,22 +165,22 @@ impl World {
                 (read, found)
             })
             .collect();
-        self.connection.push_back(Told::Answer(found, Zxid(self.zxid)));
+        self.connection.push_back(WatchMessage::Answer(found, Zxid(self.zxid)));
     }
 
-    /// The server is throttled, and refuses the oldest request on a connection that stays.
+    /// The server is throttled, and refuses the oldest request; the connection stays.
     fn refuse(&mut self) {
         let Some(reads) = self.next_request() else { return };
-        let refused = reads.into_iter().map(|read| (read, Found::NoAnswer)).collect();
-        self.connection.push_back(Told::Answer(refused, Zxid(self.zxid)));
+        let refused = reads.into_iter().map(|read| (read, ReadOutcome::NoAnswer)).collect();
+        self.connection.push_back(WatchMessage::Answer(refused, Zxid(self.zxid)));
     }
 
-    fn find(&self, read: &Read) -> Found {
+    fn find(&self, read: &Read) -> ReadOutcome {
         match (self.now().get(&*read.path), read.question) {
-            (None, _) => Found::Nothing,
-            _ if self.hidden.contains(&*read.path) => Found::Unreadable,
-            (Some(_), Question::List) => Found::Names(self.children(&read.path)),
-            (Some((czxid, mzxid, data)), Question::Data) => {
+            (None, _) => ReadOutcome::Nothing,
+            _ if self.hidden.contains(&*read.path) => ReadOutcome::Unreadable,
+            (Some(_), ReadKind::List) => ReadOutcome::Names(self.children(&read.path)),
+            (Some((czxid, mzxid, data)), ReadKind::Data) => {
                 let pzxid = *self.parents.get(&*read.path).unwrap_or(&0);
                 let stat = Stat {
                     czxid: Zxid(*czxid),
@@ -189,28 +189,28 @@ impl World {
                     num_children: self.children(&read.path).len().try_into().unwrap(),
                     ..Stat::default()
                 };
-                Found::Data(CachedNode::new(data.as_bytes(), stat))
+                ReadOutcome::Data(CachedNode::new(data.as_bytes(), stat))
             }
         }
     }
 
-    /// The session receives what came first, and keeps it in as few words as the real one.
+    /// The session receives the oldest message, and merges it as the real one does.
     fn receive(&mut self) {
         let some = self.random.usize(1..6).min(self.connection.len());
         let some: Vec<_> = self.connection.drain(..some).collect();
         for told in some {
             let arrival = self.arrival();
             match told {
-                Told::Event(path, kind) => {
+                WatchMessage::Event(path, kind) => {
                     let told = self.paths.entry(path).or_insert((arrival, arrival, kind));
                     (told.1, told.2) = (arrival, kind);
                 }
-                Told::Answer(found, zxid) => self.answers.push_back((found, arrival, zxid)),
+                WatchMessage::Answer(found, zxid) => self.answers.push_back((found, arrival, zxid)),
             }
         }
     }
 
-    /// The view takes an answer, and before it all that the session has, as that may be older.
+    /// The view takes an answer, after all events that the session has, because these may be older.
     fn take(&mut self) -> Result<(), CacheError> {
         let answer = self.answers.pop_front();
         for (path, (first, last, kind)) in std::mem::take(&mut self.paths) {
@@ -221,7 +221,7 @@ impl World {
         }
 
         let Some((all_found, arrival, zxid)) = answer else { return Ok(()) };
-        let is_lost = all_found.iter().all(|(_, found)| *found == Found::NoAnswer);
+        let is_lost = all_found.iter().all(|(_, found)| *found == ReadOutcome::NoAnswer);
         for (read, found) in all_found {
             self.view.answer(&read, found, arrival, zxid)?;
         }
@@ -231,14 +231,14 @@ impl World {
         Ok(())
     }
 
-    /// What a view should show of the tree after a transaction.
+    /// The part of the tree that a view should show after a transaction.
     fn in_scope(&self, zxid: Zxid) -> Nodes {
         let mut nodes = self.history[usize::try_from(zxid.0).unwrap()].clone();
         nodes.retain(|path, _| path.matches('/').count() <= self.max_depth.saturating_add(1));
         nodes
     }
 
-    /// A cut is the server's tree after the transaction that it names.
+    /// Checks that a cut is the server's tree after the transaction that it names.
     fn check(&mut self, arrival: Arrival, zxid: Zxid) {
         if !self.view.is_cut(arrival) {
             return;
@@ -273,7 +273,7 @@ impl World {
         (self.last_cut, self.cuts) = (zxid, self.cuts + 1);
     }
 
-    /// Hides a node, or all are shown and looked at.
+    /// Hides a node, or shows all and reads them again.
     fn hide_or_show(&mut self) {
         let paths: Vec<_> = self.now().keys().filter(|path| *path != "/r").cloned().collect();
         match paths.get(self.random.usize(0..paths.len() + 1)) {
@@ -297,25 +297,25 @@ impl World {
 
     fn lose_connection(&mut self) {
         self.is_connected = false;
-        // What was on its way is lost, and the client learns that there will be no answer.
+        // Messages in flight are lost, and the client learns that they will not be answered.
         let lost = std::mem::take(&mut self.connection).into_iter();
         let mut unanswered: Vec<_> = lost
             .filter_map(|told| match told {
-                Told::Answer(all_found, _) => {
+                WatchMessage::Answer(all_found, _) => {
                     Some(all_found.into_iter().map(|(read, _)| read).collect())
                 }
-                Told::Event(..) => None,
+                WatchMessage::Event(..) => None,
             })
             .collect();
         unanswered.extend(std::mem::take(&mut self.requests));
         for reads in unanswered {
             let arrival = self.arrival();
-            let reads = reads.into_iter().map(|read| (read, Found::NoAnswer));
+            let reads = reads.into_iter().map(|read| (read, ReadOutcome::NoAnswer));
             self.answers.push_back((reads.collect(), arrival, Zxid(0)));
         }
     }
 
-    /// What was sent meanwhile is sent behind the watch.
+    /// Requests that were sent in between follow the watch.
     fn reconnect(&mut self) {
         self.is_connected = true;
         self.rearmed = Some(Rearms::once(self.arrival()).after(self.rearmed));
@@ -326,7 +326,7 @@ impl World {
         is_silent && self.paths.is_empty() && self.rearmed.is_none() && self.answers.is_empty()
     }
 
-    /// Everything that is left to do, without another write.
+    /// Handles everything that is left, without another write.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             self.send(4);
@@ -337,31 +337,31 @@ impl World {
             self.receive();
             self.take().unwrap();
         }
-        panic!("it reads for ever");
+        panic!("it reads forever");
     }
 }
 
-/// CURATOR-391, 724 and the others of section "caches": over any number of gaps, nothing is missed
-/// and nothing invented, however late the view hears of what its session knows.
+/// CURATOR-391, 724 and the others of section "caches": over any number of gaps, no change is missed and none
+/// invented, however late the view receives what its session has.
 ///
-/// Seen to fail with several reconnects taken for the last one, and with answers from before the last one
-/// not compared with what was known.
+/// Fails when several reconnects are taken for the last one, and when answers from before the last one are not
+/// compared with the known state.
 #[test]
 fn every_cut_is_the_tree_at_its_transaction() {
     assert!(cuts_of_worlds(&scope()) > 15_000);
 }
 
-/// The same where a deletion is taken from its event: each cut knows the last change of the children.
+/// The same if deletions are taken from events: each cut knows the last change of the children.
 ///
-/// Seen to fail with the child gone at an answer from before its event, with the time forgotten since which
-/// it was dirty before, and with the root not read.
+/// Fails if the child is removed by an answer from before its event, if the time since which it was dirty is
+/// forgotten, or if the root is not read.
 #[test]
 fn every_cut_knows_which_transaction_changed_the_children() {
     let scope = Scope { knows_pzxid: true, max_depth: 1, ..scope() };
     assert!(cuts_of_worlds(&scope) > 15_000);
 }
 
-/// The same where some may not be read: they are left out with all below them, and no others.
+/// The same if some nodes may not be read: they are left out with all below them, and no others.
 #[test]
 fn every_cut_is_the_tree_without_what_may_not_be_read() {
     let scope = Scope { skips_unreadable: true, ..scope() };
@@ -434,7 +434,7 @@ fn a_burst_on_one_node_is_read_once() {
         nodes.get_mut("/r/3").unwrap().1 = world.zxid;
         world.history.push(nodes);
         let changed = EventKind::NodeDataChanged;
-        world.connection.push_back(Told::Event("/r/3".into(), changed));
+        world.connection.push_back(WatchMessage::Event("/r/3".into(), changed));
     }
     while !world.is_idle() {
         world.receive();
@@ -492,19 +492,19 @@ fn what_is_not_wanted_is_not_read() {
 
     world.history.last_mut().unwrap().insert("/r/3/below".into(), (1, 1, "data".into()));
     let created = EventKind::NodeCreated;
-    world.connection.push_back(Told::Event("/r/3/below".into(), created));
+    world.connection.push_back(WatchMessage::Event("/r/3/below".into(), created));
     loop {
         world.send(4);
         if world.requests.is_empty() && world.connection.is_empty() {
             break;
         }
         world.serve();
-        // Not compared, as the whole tree is not what the view is of.
+        // Not compared, because the view does not show the whole tree.
         if let Some(told) = world.connection.pop_front() {
             let arrival = world.arrival();
             match told {
-                Told::Event(path, kind) => world.view.event(&path, kind, arrival, arrival),
-                Told::Answer(all_found, zxid) => {
+                WatchMessage::Event(path, kind) => world.view.event(&path, kind, arrival, arrival),
+                WatchMessage::Answer(all_found, zxid) => {
                     for (read, found) in all_found {
                         world.view.answer(&read, found, arrival, zxid).unwrap();
                     }

@@ -1,19 +1,20 @@
-//! What can go wrong with worker ids.
+//! Errors of worker ids.
 
 use lockkeeper_client::{Error, Outcome, TransactionError, ZnodePath, impl_failure};
 use lockkeeper_locks::{AcquireError, BuildError, ClaimError, EnsureError};
 
-/// Why a program cannot have a number. What the attempt created is deleted, now or in the background; a reservation stays.
+/// Why a program cannot get a number. Nodes of the attempt are deleted, now or in the background; a reservation
+/// stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerIdError {
-    /// Numbers cannot be there, as no lock can.
+    /// The path is not valid, for the same reasons as for a lock.
     #[error(transparent)]
     Place(#[from] BuildError),
     /// The parts of an id do not add up to 63 bits, or the time has 0 bits.
     #[error(
-        "an id has 63 bits, at least 1 of them for the time, and not {time} of the time, {number} of the number and \
-         {sequence} of the sequence"
+        "an id needs 63 bits, at least 1 of them for the time; the layout has {time} for the time, \
+         {number} for the number and {sequence} for the sequence"
     )]
     Widths {
         /// The bits of the time.
@@ -36,27 +37,26 @@ pub enum WorkerIdError {
     NoNumbers,
     /// The servers' time is before the layout's epoch, or after its end.
     #[error(
-        "the servers' time, {unix_ms} ms since 1970, cannot be the time of an id; use a layout with another epoch or more \
-         bits for the time"
+        "the servers' time, {unix_ms} ms since 1970, is outside of the layout's range; use a layout with \
+         another epoch or more bits for the time"
     )]
     OutOfTime {
         /// The servers' time, in milliseconds since 1970.
         unix_ms: u64,
     },
-    /// The ids of each free number may have been minted far ahead of the servers' time: the servers' clock was
-    /// wrong, then or now.
+    /// The ids of each free number may have been minted far ahead of the servers' time, because the servers' clock
+    /// was wrong, then or now.
     #[error(
-        "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all numbers that are free: the servers' \
-         clock is wrong, or was; set it, wait, or allow it with `max_ahead`"
+        "{node} is reserved for {ahead_ms} ms ahead of the servers' time, and so are all free numbers: the \
+         servers' clock is wrong, or was; set it, wait, or allow it with `max_ahead`"
     )]
     FarAhead {
         /// The reservation of one of the numbers.
         node: ZnodePath,
-        /// By how much.
+        /// The distance, in milliseconds.
         ahead_ms: u64,
     },
-    /// Where a number's node or its reservation would be, there is something else, or a format that this version does not
-    /// know.
+    /// The node of a number or its reservation has other data, or a format that this version does not know.
     #[error(
         "{node} is neither a claim to a number nor a reservation; use another path. Nothing was changed"
     )]
@@ -66,7 +66,7 @@ pub enum WorkerIdError {
     },
     /// Another program has the number by now, or another client has deleted its reservation.
     #[error(
-        "{node} was changed by another program, so the number is not reserved any more; acquire another one"
+        "{node} was changed by another program, so the number is no longer reserved; acquire another one"
     )]
     Overtaken {
         /// The reservation.
@@ -85,10 +85,10 @@ pub enum WorkerIdError {
     Client {
         /// The node.
         node: ZnodePath,
-        /// What failed.
+        /// The cause.
         source: Error,
     },
-    /// As when a lock is not acquired.
+    /// As for a lock.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
 }
@@ -109,7 +109,7 @@ impl From<ClaimError> for WorkerIdError {
             ClaimError::Name(error) => Self::Place(error),
             ClaimError::Unseen { node, source } => Self::Client { node, source },
             ClaimError::Foreign { node } => Self::Foreign { node },
-            // Whoever has a name is not asked for here.
+            // Not returned here: which program has the name was not requested.
             error => unreachable!("{error}"),
         }
     }
@@ -133,17 +133,17 @@ impl WorkerIdError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MintError {
-    /// The number is lost, or may be. Other programs may have it, whose ids are others than those that were minted.
-    #[error("cannot mint an id, as the number is not held: {0}")]
+    /// The number is lost, or may be. Other programs may have it; their ids differ from those already minted.
+    #[error("cannot mint an id, because the number is not held: {0}")]
     NotHeld(EnsureError),
-    /// What was reserved is used up: ids were minted too quickly, or no server could be reached. It passes, and
-    /// [`WorkerId::next`](crate::WorkerId::next) waits for that.
+    /// The reservation is used up: ids were minted too quickly, or no server could be reached. This is transient,
+    /// and [`WorkerId::next`](crate::WorkerId::next) waits for more.
     #[error(
-        "cannot mint before more ids are reserved: ids were minted too quickly, or no server could be reached; wait for \
-         `next`"
+        "cannot mint before more ids are reserved: ids were minted too quickly, or no server could be reached; use \
+         `next`, which waits"
     )]
     UsedUp,
-    /// No more is reserved.
+    /// No more ids will be reserved.
     #[error("cannot mint ids any more: {0}")]
     Ended(WorkerIdError),
 }

@@ -16,48 +16,49 @@ use crate::worker_ids::minter::Minter;
 use crate::worker_ids::minting::Minting;
 use crate::worker_ids::numbers::{Numbers, Skipped, reservation_of};
 use crate::worker_ids::reservation::Horizon;
-use crate::worker_ids::shown_time::ShownTime;
+use crate::worker_ids::time_estimate::TimeEstimate;
 use crate::worker_ids::worker_id::WorkerId;
-use crate::worker_ids::write::{LastReservation, ReservationWriter, Unwritten, unix_ms};
+use crate::worker_ids::write::{LastReservation, ReservationWriter, ReserveFailure, unix_ms};
 
 /// How far ahead of the servers' time a reservation may be.
 const MAX_AHEAD: Duration = Duration::from_secs(60);
 
-/// Numbers that one program has at a time, and 64-bit ids that are made of them, in the order of time and without a
-/// request for each: Snowflake's worker numbers and ids. Cheap to clone.
+/// Numbers that one program has at a time, and 64-bit ids made from them, ordered by time and without a request for
+/// each: Snowflake's worker numbers and ids. Cheap to clone.
 ///
 /// # Guarantees
 ///
-/// - A number has one holder at a time, by lease and by token, as one of [`Names`] has.
-/// - An id never comes twice, whatever the clocks of programs and servers show, however long a program is suspended, and
-///   whichever program had the number before. This does not depend on a deadline: the time of an id is reserved in writing before
-///   the id is minted, and a reservation is only written over one that was read.
-/// - The ids of one [`WorkerId`] grow, and those of the next one that has its number are larger.
+/// - A number has one holder at a time, by lease and by token, as a name of [`Names`] has.
+/// - An id is never minted twice, whatever the clocks of programs and servers show, however long a program is
+///   suspended, and whichever program had the number before. This does not depend on a deadline: the time of an id
+///   is reserved in writing before the id is minted, and a reservation is only written over one that was read.
+/// - The ids of one [`WorkerId`] grow, and those of the next one with the same number are larger.
 /// - A program's own clock has no effect. The time of an id is the servers' time when it was minted, or later.
 ///
 /// # Not guaranteed
 ///
-/// - Ids of different numbers are in the order of time but for about a round trip, and not if they
-///   were minted [ahead of the time](WorkerId::mint).
-/// - A reservation has no effect if it is deleted, if the servers are set back to an older state, or on another service. After
-///   that, wait for `max_ahead` before ids are minted, or use another range of numbers.
+/// - Ids of different numbers are ordered by time to within about a round trip, and not if they were minted [ahead
+///   of the time](WorkerId::mint).
+/// - A reservation has no effect if it is deleted, if the servers are set back to an older state, or on another
+///   service. After that, wait for `max_ahead` before ids are minted, or use another range of numbers.
 /// - Ids are unique among programs that use the same path and the same layout.
-/// - A copy of a running program, as of a virtual machine, mints the same ids until it finds that its session is over.
+/// - A copy of a running program, for example of a virtual machine, mints the same ids until it notices the end of
+///   its session.
 /// - Programs that wait for a number get one in any order.
 ///
 /// # Znodes
 ///
-/// `<path>/held/<number>` is ephemeral, that of a [name](Names). `<path>/reserved/<number>` is persistent and never
-/// deleted: JSON with `format` 1, `until_unix_ms`, before which ids of the number may have been minted, and `by`, an id
-/// of its writer. It is changed only by a transaction that checks the number's node and the version.
+/// `<path>/held/<number>` is ephemeral, as that of a [name](Names). `<path>/reserved/<number>` is persistent and
+/// never deleted: JSON with `format` 1, `until_unix_ms`, before which ids of the number may have been minted, and
+/// `by`, an id of its writer. It is changed only by a transaction that checks the number's node and the version.
 ///
 /// # Cost
 ///
-/// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each time that another
-///   program was faster. The first use of a path creates the nodes above it.
+/// - A number costs 3 round trips with 2 writes, 1 more for a listing if the first guess is taken, and 2 for each
+///   time that another program was faster. The first use of a path creates the nodes above it.
 /// - A number that is held costs 1 write every 5 seconds, and 1 read with each heartbeat.
-/// - An id costs nothing. Those of more than [`IdLayout::sequence_bits`] allow in a millisecond
-///   cost 1 write for half a second's, 4 times a second at most.
+/// - An id costs nothing. Minting more ids in a millisecond than [`IdLayout::sequence_bits`] allow costs 1 write
+///   for half a second's, 4 times a second at most.
 /// - While all numbers are taken, each number that is given back costs each waiter 1 event and 1 listing.
 /// - Giving a number back costs 2 round trips.
 ///
@@ -93,9 +94,9 @@ pub struct WorkerIds {
 
 lockkeeper_client::shown_by_path!(WorkerIds);
 
-/// The options of [`WorkerIds`].
+/// Options of [`WorkerIds`].
 #[derive(Clone, Debug)]
-#[must_use = "nothing is made before `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct WorkerIdsBuilder {
     client: Client,
     path: String,
@@ -107,28 +108,30 @@ pub struct WorkerIdsBuilder {
 
 impl WorkerIdsBuilder {
     lockkeeper_client::setters! {
-        /// The numbers that a program may get. Default: 0 to 1023.
+        /// Sets the range of numbers. Default: 0 to 1023.
         pub fn numbers(self, numbers: Range<u32>) => self.numbers = numbers;
 
-        /// What an id consists of. All programs must say the same. Default: [`IdLayout::SNOWFLAKE`].
+        /// Sets the layout of an id. All programs must use the same one. Default: [`IdLayout::SNOWFLAKE`].
         pub fn layout(self, layout: IdLayout) => self.layout = layout;
 
-        /// How far ahead of the servers' time ids may be minted. Less than 20 seconds count as 20 seconds. A number whose ids may have been
-        /// minted further ahead is not taken: the servers' clock was wrong, then or now. Default: a minute.
+        /// Sets how far ahead of the servers' time ids may be minted; at least 20 seconds. A number whose ids may
+        /// have been minted further ahead is not taken: the servers' clock was wrong, then or now. Default: a
+        /// minute.
         pub fn max_ahead(self, time: Duration) => self.max_ahead = time.max(MAX_AHEAD / 3);
 
-        /// What others read with the number, such as an address. Default: only host, process and program.
+        /// Sets a label that others see with the number, such as an address. Default: only host, process and
+        /// program.
         pub fn label(self, label: impl Into<String>) => self.label = Some(label.into());
 
-        /// The access control list of the znodes, and of those that are missing above them. Default: that of the
-        /// client; see [`DefaultAcl`].
+        /// Sets the access control list of the created nodes and their parents. Default: that of the client; see
+        /// [`DefaultAcl`].
         pub fn acl(self, acl: &DefaultAcl) => self.client = self.client.with_default_acl(acl);
     }
 
-    /// Makes the handle. No I/O.
+    /// Creates the handle. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have numbers below it, the range is empty, or the layout does not fit it.
+    /// If the path is not valid for a parent of numbers, the range is empty, or the layout does not fit it.
     pub fn build(self) -> Result<WorkerIds, WorkerIdError> {
         let largest = match self.numbers.is_empty() {
             true => return Err(WorkerIdError::NoNumbers),
@@ -139,7 +142,7 @@ impl WorkerIdsBuilder {
         let path = ZnodePath::new(&self.path).map_err(BuildError::from)?;
         let child = |name| path.child(name).map_err(BuildError::from);
         let (held, reserved) = (child("held")?, child("reserved")?);
-        // What it says of the path holds for that of the names.
+        // The check of this path also covers that of the names.
         Names::new(&self.client, path.as_str())?;
         let names = Names::builder(&self.client, held.as_str());
         let names = match self.label {
@@ -157,12 +160,12 @@ impl WorkerIdsBuilder {
     }
 }
 
-/// What came of an attempt to reserve ids of a number.
-enum Reserved {
+/// The outcome of an attempt to reserve ids of a number.
+enum ReserveOutcome {
     Done(WorkerId),
     /// It is reserved until then, far ahead of the servers' time.
     FarAhead(u64),
-    /// The number was lost since.
+    /// The number was lost in the meantime.
     Lost,
 }
 
@@ -170,7 +173,7 @@ impl WorkerIds {
     /// The numbers 0 to 1023 below a path such as `/workers`. No I/O.
     ///
     /// # Errors
-    /// If the path cannot have numbers below it.
+    /// If the path is not valid for a parent of numbers.
     pub fn new(client: &Client, path: &str) -> Result<Self, WorkerIdError> {
         Self::builder(client, path).build()
     }
@@ -187,12 +190,12 @@ impl WorkerIds {
         }
     }
 
-    /// The path below which they are.
+    /// The parent path of the numbers.
     pub fn path(&self) -> &ZnodePath {
         &self.path
     }
 
-    /// What an id consists of.
+    /// The layout of an id.
     pub fn layout(&self) -> IdLayout {
         self.layout
     }
@@ -202,21 +205,21 @@ impl WorkerIds {
     ///
     /// # Errors
     /// [`WorkerIdError::FarAhead`] if all numbers are reserved far ahead of the servers' time, and
-    /// [`WorkerIdError::OutOfTime`] if the layout ends before that time; otherwise as [`Names::claim`]. While servers are
-    /// away, each request waits for a session timeout of its own, and then fails.
+    /// [`WorkerIdError::OutOfTime`] if the layout ends before that time; otherwise as [`Names::claim`]. During an
+    /// outage, each request waits for a session timeout, and then fails.
     ///
     /// # Session loss
-    /// Goes on with the next session.
+    /// Continues with the next session.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the wait; a node that was made is deleted in the background.
+    /// Dropping the future ends the wait; a node that was created is deleted in the background.
     pub async fn acquire(&self) -> Result<WorkerId, WorkerIdError> {
         let taken = self.take(true).await;
         taken.map(|worker| worker.expect("it waits until there is one"))
     }
 
-    /// [`WorkerIds::acquire`], but not for longer than `timeout`, which covers everything. With less than 10 ms it tries
-    /// once. An outage of the servers does not end it. Costs what [`WorkerIds::acquire`] does.
+    /// [`WorkerIds::acquire`], with a time limit for the whole call. With less than 10 ms it tries once. An outage
+    /// of the servers does not end it. Costs the same.
     ///
     /// # Errors
     /// As [`WorkerIds::acquire`], and [`AcquireError::Timeout`].
@@ -238,11 +241,10 @@ impl WorkerIds {
         acquired.await?.ok_or_else(late)
     }
 
-    /// Takes a number only if one is free; `None` if all are taken. Costs what [`WorkerIds::acquire`]
-    /// does.
+    /// Takes a number only if one is free; `None` if all are taken. Costs as much as [`WorkerIds::acquire`].
     ///
     /// # Errors
-    /// As [`WorkerIds::acquire`], but [`WorkerIdError::FarAhead`] if all free numbers are far ahead.
+    /// As [`WorkerIds::acquire`], but [`WorkerIdError::FarAhead`] if all free numbers are reserved far ahead.
     ///
     /// # Session loss
     /// As [`WorkerIds::acquire`].
@@ -268,11 +270,11 @@ impl WorkerIds {
 
             let claim = Arc::new(claim);
             match self.reserve(number, &claim).await? {
-                Reserved::Done(worker) => return Ok(Some(worker)),
-                Reserved::Lost => {}
-                Reserved::FarAhead(ahead) => {
+                ReserveOutcome::Done(worker) => return Ok(Some(worker)),
+                ReserveOutcome::Lost => {}
+                ReserveOutcome::FarAhead(ahead) => {
                     skipped.insert(number, ahead);
-                    // A deletion that came later would look like a number that is given back.
+                    // A later deletion would look like a number that is given back.
                     if let Some(claim) = Arc::into_inner(claim) {
                         let _ = claim.release().await;
                     }
@@ -286,11 +288,11 @@ impl WorkerIds {
         &self,
         number: u32,
         claim: &Arc<NameClaim>,
-    ) -> Result<Reserved, WorkerIdError> {
+    ) -> Result<ReserveOutcome, WorkerIdError> {
         let node = reservation_of(&self.reserved, number);
         let claimed = self.client.now();
         let Some((time, mut last)) = self.look(claim, &node, claimed).await? else {
-            return Ok(Reserved::Lost);
+            return Ok(ReserveOutcome::Lost);
         };
         let writer = ReservationWriter {
             client: self.client.clone(),
@@ -308,7 +310,7 @@ impl WorkerIds {
             }
             from = last.as_ref().map_or(from, |found| found.reservation.until_unix_ms.max(from));
             if self.horizon.is_beyond(now, from) {
-                return Ok(Reserved::FarAhead(from - now));
+                return Ok(ReserveOutcome::FarAhead(from - now));
             }
 
             let until = self.horizon.reach(now, from.max(now), from);
@@ -320,31 +322,31 @@ impl WorkerIds {
                     let minting = Arc::new(minting);
                     let keeper = ReservationKeeper::start(&minting, writer, written.version);
                     let worker = WorkerId::new(number, minting, keeper, Arc::clone(claim));
-                    return Ok(Reserved::Done(worker));
+                    return Ok(ReserveOutcome::Done(worker));
                 }
-                Err(Unwritten::Lost) => return Ok(Reserved::Lost),
-                // A late write of the last program that had the number has arrived.
-                Err(Unwritten::Overtaken(found)) => last = found,
-                Err(Unwritten::Failed(error)) => return Err(error),
+                Err(ReserveFailure::Lost) => return Ok(ReserveOutcome::Lost),
+                // A late write of the previous holder has arrived.
+                Err(ReserveFailure::Overtaken(found)) => last = found,
+                Err(ReserveFailure::Failed(error)) => return Err(error),
             }
         }
     }
 
-    /// The servers' time, which the claim shows, and the last reservation; `None` if the claim is lost.
+    /// The servers' time, from the claim, and the last reservation; `None` if the claim is lost.
     async fn look(
         &self,
         claim: &NameClaim,
         node: &ZnodePath,
         claimed: Instant,
-    ) -> Result<Option<(ShownTime, Option<LastReservation>)>, WorkerIdError> {
+    ) -> Result<Option<(TimeEstimate, Option<LastReservation>)>, WorkerIdError> {
         loop {
-            // Sent in one go.
+            // Pipelined.
             let (own, last) = (self.client.data(claim.node()), self.client.data(node));
             let read = async { Ok((present(own.await)?, present(last.await)?)) };
             match read.await {
                 Ok((None, _)) => return Ok(None),
                 Ok((Some((_, own)), last)) => {
-                    let time = ShownTime::new(unix_ms(own.mtime), claimed);
+                    let time = TimeEstimate::new(unix_ms(own.mtime), claimed);
                     let last = last
                         .map(|(data, stat)| LastReservation::new(node, &data, &stat))
                         .transpose()?;

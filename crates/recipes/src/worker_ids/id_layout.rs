@@ -1,9 +1,10 @@
-//! What an id consists of (pure).
+//! The layout of ids. No I/O.
 
 use crate::worker_ids::error::WorkerIdError;
 
-/// How an id is made of its time, the number of its program and a sequence: 63 bits from the highest to the lowest, so
-/// that ids are positive and in the order of time. All programs that use the same path must have the same layout.
+/// The layout of an id, from its time, the number of its program and a sequence: 63 bits from the highest to the
+/// lowest, so that ids are positive and ordered by time. All programs that use the same path must have the same
+/// layout.
 ///
 /// ```
 /// use lockkeeper::IdLayout;
@@ -21,30 +22,30 @@ use crate::worker_ids::error::WorkerIdError;
 pub struct IdLayout {
     /// The time 0, in milliseconds since 1970.
     pub epoch_unix_ms: u64,
-    /// How many bits the time has, in milliseconds since the epoch.
+    /// The width of the time, in bits; milliseconds since the epoch.
     pub time_bits: u32,
-    /// How many bits the number has.
+    /// The width of the number, in bits.
     pub number_bits: u32,
-    /// How many bits the sequence has, which counts the ids of a number in a millisecond.
+    /// The width of the sequence, in bits. It counts the ids of a number in a millisecond.
     pub sequence_bits: u32,
 }
 
-/// That of Snowflake.
+/// The layout of Snowflake.
 impl Default for IdLayout {
     fn default() -> Self {
         Self::SNOWFLAKE
     }
 }
 
-/// What an id consists of.
+/// The parts of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct IdParts {
     /// Its time, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// The number of the program that has minted it.
+    /// The number of the program that minted it.
     pub number: u32,
-    /// Which one of this millisecond it is.
+    /// Its index among the ids of this number in the millisecond.
     pub sequence: u64,
 }
 
@@ -57,7 +58,7 @@ impl IdLayout {
         sequence_bits: 12,
     };
 
-    /// What an id of this layout consists of.
+    /// The parts of an id in this layout.
     pub fn parts(&self, id: i64) -> IdParts {
         let bits = id.cast_unsigned();
         let number = (bits >> self.sequence_bits) & ones(self.number_bits);
@@ -69,13 +70,13 @@ impl IdLayout {
         }
     }
 
-    /// Whether ids can be made of it, with numbers up to this one.
+    /// Whether ids of this layout can have numbers up to this one.
     ///
     /// # Errors
     /// [`WorkerIdError::Widths`] and [`WorkerIdError::NumberTooLarge`].
     pub(super) fn check(&self, largest: u32) -> Result<(), WorkerIdError> {
         let (time, number, sequence) = (self.time_bits, self.number_bits, self.sequence_bits);
-        // One by one, as a sum could overflow.
+        // One by one, because a sum could overflow.
         let fits = [time, number, sequence].into_iter().all(|bits| bits < 63);
         if !fits || time == 0 || time + number + sequence != 63 {
             return Err(WorkerIdError::Widths { time, number, sequence });
@@ -86,23 +87,24 @@ impl IdLayout {
         }
     }
 
-    /// The first millisecond since 1970 that no id can have.
+    /// The first millisecond since 1970 that is out of the layout's range.
     pub(super) fn end_unix_ms(&self) -> u64 {
         self.epoch_unix_ms.saturating_add(1 << self.time_bits)
     }
 
-    /// The place of the first id of a millisecond among all of a number; times before the epoch count as the epoch.
+    /// The position of the first id of a millisecond among all ids of a number; times before the epoch count as the
+    /// epoch.
     pub(super) fn place_of(&self, unix_ms: u64) -> u64 {
         let time = unix_ms.clamp(self.epoch_unix_ms, self.end_unix_ms()) - self.epoch_unix_ms;
         time << self.sequence_bits
     }
 
-    /// The millisecond of the id at a place.
+    /// The millisecond of the id at a position.
     pub(super) fn unix_ms_at(&self, place: u64) -> u64 {
         self.epoch_unix_ms.saturating_add(place >> self.sequence_bits)
     }
 
-    /// The id of a number at a place, which is before the end of the layout.
+    /// The id of a number at a position, which is before the end of the layout.
     pub(super) fn id(&self, number: u32, place: u64) -> i64 {
         let time = place >> self.sequence_bits;
         let sequence = place & ones(self.sequence_bits);

@@ -1,4 +1,4 @@
-//! The task that reserves ahead of the ids of a number.
+//! The task that extends the reservation of a number.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use lockkeeper_client::retry::{pause, reachable};
 use tokio::task::JoinHandle;
 
 use crate::worker_ids::error::WorkerIdError;
-use crate::worker_ids::minting::{Minting, PAUSE};
-use crate::worker_ids::write::{ReservationWriter, Unwritten};
+use crate::worker_ids::minting::{MIN_RESERVE_INTERVAL, Minting};
+use crate::worker_ids::write::{ReservationWriter, ReserveFailure};
 
-/// The task that reserves ahead, for as long as this is there.
+/// The task that extends the reservation, until this is dropped.
 #[derive(Debug)]
 pub(super) struct ReservationKeeper(JoinHandle<()>);
 
 impl ReservationKeeper {
-    /// Starts it over the reservation with this version.
+    /// Starts it, given the version of the current reservation.
     pub(super) fn start(minting: &Arc<Minting>, writer: ReservationWriter, version: i32) -> Self {
         let runtime = writer.client.tokio_runtime().clone();
         Self(runtime.spawn(keep(Arc::clone(minting), writer, version)))
     }
 
-    /// Ends it, and returns when it has ended.
+    /// Stops it, and returns when it has ended.
     pub(super) async fn stop(mut self) {
         self.0.abort();
         // It was cancelled, or had ended.
@@ -35,7 +35,7 @@ impl Drop for ReservationKeeper {
     }
 }
 
-/// Reserves ahead until the number is lost, or another program reserves for it.
+/// Extends the reservation until the number is lost, or another program reserves for it.
 async fn keep(minting: Arc<Minting>, writer: ReservationWriter, mut version: i32) {
     loop {
         let until = minting.due().await;
@@ -45,18 +45,18 @@ async fn keep(minting: Arc<Minting>, writer: ReservationWriter, mut version: i32
                 version = written.version;
                 minting.extend(written, asked);
             }
-            // Its guard tells.
-            Err(Unwritten::Lost) => return,
-            Err(Unwritten::Overtaken(_)) => {
+            // The guard reports it.
+            Err(ReserveFailure::Lost) => return,
+            Err(ReserveFailure::Overtaken(_)) => {
                 return minting.end(WorkerIdError::Overtaken { node: writer.node });
             }
             // The session may outlive an outage.
-            Err(Unwritten::Failed(error)) if error.is_retryable() => {
+            Err(ReserveFailure::Failed(error)) if error.is_retryable() => {
                 reachable(&writer.client).await;
                 pause().await;
             }
-            Err(Unwritten::Failed(error)) => return minting.end(error),
+            Err(ReserveFailure::Failed(error)) => return minting.end(error),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(MIN_RESERVE_INTERVAL).await;
     }
 }

@@ -1,30 +1,30 @@
-//! Ids within a reservation (pure).
+//! Ids within a reservation. No I/O.
 
 use crate::worker_ids::id_layout::IdLayout;
 
-/// Mints the ids of one number, from one point of its time on. Time stands for a place in the row of all ids of the
-/// number, and no place is used twice; a clock only moves it forward.
+/// Mints the ids of one number, starting from a given time. Time is a position among all ids of the number, and no
+/// position is used twice; a clock only moves it forward.
 #[derive(Clone, Debug)]
 pub(super) struct Minter {
     layout: IdLayout,
     number: u32,
-    /// The next place.
+    /// The next position.
     next: u64,
-    /// The first place that is not reserved.
+    /// The first position that is not reserved.
     end: u64,
     /// The same in milliseconds since 1970.
     until_unix_ms: u64,
 }
 
 impl Minter {
-    /// One that may use the milliseconds from `from` until before `until`, both since 1970.
+    /// A minter that may use the milliseconds from `from` until before `until`, both since 1970.
     pub(super) fn new(layout: IdLayout, number: u32, from: u64, until: u64) -> Self {
         let (next, end) = (layout.place_of(from), layout.place_of(until));
         Self { layout, number, next, end, until_unix_ms: until }
     }
 
-    /// The next id, with the time `unix_ms` or a later one; `None` if the reservation is used up. Once the ids of a millisecond
-    /// are used, it takes those of the next one.
+    /// The next id, with the time `unix_ms` or a later one; `None` if the reservation is used up. When the ids of a
+    /// millisecond are used up, it uses those of the next one.
     pub(super) fn mint(&mut self, unix_ms: u64) -> Option<i64> {
         let place = self.next.max(self.layout.place_of(unix_ms));
         if place >= self.end {
@@ -34,7 +34,7 @@ impl Minter {
         Some(self.layout.id(self.number, place))
     }
 
-    /// The reservation lasts until before `until`.
+    /// Extends the reservation until before `until`.
     pub(super) fn extend(&mut self, until: u64) {
         self.until_unix_ms = self.until_unix_ms.max(until);
         self.end = self.layout.place_of(self.until_unix_ms);
@@ -78,8 +78,8 @@ mod tests {
     }
 
     proptest! {
-        /// Programs that have a number one after the other, with clocks that jump. The later ones begin where the reservation
-        /// of the earlier one ends, which continues to mint from its reservation.
+        /// Programs that have a number one after the other, with clocks that jump. Each starts where the
+        /// reservation of the previous one ends, and the previous one continues to mint from its reservation.
         #[test]
         fn no_id_comes_twice_whatever_the_clocks_show(
             clocks in prop::collection::vec((0_u64..400, 0_usize..3, 0_u64..9), 1..200)

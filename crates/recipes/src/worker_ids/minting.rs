@@ -1,4 +1,4 @@
-//! What a number and the task that reserves for it share.
+//! State shared by a number and the task that extends its reservation.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::exact::shared_write::lock;
 use crate::worker_ids::error::{MintError, WorkerIdError};
 use crate::worker_ids::minter::Minter;
 use crate::worker_ids::reservation::{Horizon, is_low, lasts};
-use crate::worker_ids::shown_time::ShownTime;
+use crate::worker_ids::time_estimate::TimeEstimate;
 use crate::worker_ids::write::Confirmed;
 
-/// The ids of a number, within what is reserved.
+/// The ids of a number, within its reservation.
 #[derive(Debug)]
 pub(super) struct Minting {
     client: Client,
     horizon: Horizon,
     state: Mutex<MintingState>,
-    /// The reservation is to be written earlier than by time.
+    /// Requests the next reservation before its time.
     low: Notify,
     changes: watch::Sender<()>,
 }
@@ -27,15 +27,20 @@ pub(super) struct Minting {
 #[derive(Debug)]
 struct MintingState {
     minter: Minter,
-    time: ShownTime,
-    /// Whether the keeper was woken as the reservation is low.
+    time: TimeEstimate,
+    /// Whether the keeper was woken because the reservation is low.
     is_told: bool,
-    /// Why no more is reserved.
+    /// Why no more ids are reserved.
     ended: Option<WorkerIdError>,
 }
 
 impl Minting {
-    pub(super) fn new(client: &Client, horizon: Horizon, minter: Minter, time: ShownTime) -> Self {
+    pub(super) fn new(
+        client: &Client,
+        horizon: Horizon,
+        minter: Minter,
+        time: TimeEstimate,
+    ) -> Self {
         let state = MintingState { minter, time, is_told: false, ended: None };
         Self {
             client: client.clone(),
@@ -64,16 +69,16 @@ impl Minting {
         })
     }
 
-    /// Tells when more is reserved, or no more will be.
+    /// Notifies when the reservation is extended, or will not be any more.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Returns when the next reservation is to be written. Says until when.
+    /// Returns when the next reservation must be written, with its end.
     pub(super) async fn due(&self) -> u64 {
         let left = self.read(|state, now| lasts(now, state.minter.until_unix_ms()));
         tokio::select! {
-            // One order, so that a simulation can be repeated.
+            // A fixed order makes simulations reproducible.
             biased;
             () = self.low.notified() => {}
             () = tokio::time::sleep(left) => {}
@@ -84,7 +89,7 @@ impl Minting {
         })
     }
 
-    /// A reservation that was sent at `asked`, for the first time, was confirmed.
+    /// A reservation that was first sent at `asked` was confirmed.
     pub(super) fn extend(&self, written: Confirmed, asked: Instant) {
         let now = self.client.now();
         let mut state = lock(&self.state);
@@ -97,7 +102,7 @@ impl Minting {
         self.changes.send_replace(());
     }
 
-    /// No more is reserved.
+    /// No more ids are reserved.
     pub(super) fn end(&self, why: WorkerIdError) {
         lock(&self.state).ended = Some(why);
         self.changes.send_replace(());
@@ -110,5 +115,5 @@ impl Minting {
     }
 }
 
-/// The shortest time from one reservation to the next.
-pub(super) const PAUSE: Duration = Duration::from_millis(250);
+/// The minimum time between two reservations.
+pub(super) const MIN_RESERVE_INTERVAL: Duration = Duration::from_millis(250);

@@ -1,22 +1,22 @@
-//! Numbers that one program has at a time, and 64-bit ids that are made of them.
+//! Numbers that one program has at a time, and 64-bit ids made from them.
 //!
 //! ```text
 //!   handle        WorkerIds: takes a number and reserves its first ids
 //!   worker_id     WorkerId: a guard, which mints ids
-//!   keeper        the task that reserves ahead
+//!   keeper        the task that extends the reservation
 //!   numbers       which number a program takes
-//!   minting       what a number and its keeper share
-//!   write         how a reservation is written, lost replies or not
+//!   minting       state shared by a number and its keeper
+//!   write         writing a reservation, also when replies are lost
 //!   minter        ids within a reservation (pure)
-//!   reservation   what is written, how far ahead and when (pure)
-//!   shown_time   the servers' time, as answers have shown it (pure)
-//!   id_layout     what an id consists of (pure)
-//!   error         why a number or an id cannot be had
+//!   reservation   the data of a reservation, how far ahead and when (pure)
+//!   time_estimate an estimate of the servers' time, from answers (pure)
+//!   id_layout     the layout of ids (pure)
+//!   error         why a number or an id is not available
 //! ```
 //!
-//! No id comes twice because each reservation is written over the one that was read: its writer has the time from
-//! the end of the one to the end of the other, alone and for good. Everything else, such as the lease, its deadline,
-//! the check of the number's node and the clocks, decides only which program continues.
+//! No id is minted twice because each reservation is written over the one that was read: its writer alone has the
+//! time from the end of the previous one to the end of its own, for good. All the rest, such as the lease, its
+//! deadline, the check of the number's node and the clocks, only decides which program continues.
 
 mod error;
 mod handle;
@@ -26,7 +26,7 @@ mod minter;
 mod minting;
 mod numbers;
 mod reservation;
-mod shown_time;
+mod time_estimate;
 mod worker_id;
 mod write;
 

@@ -10,10 +10,10 @@ use lockkeeper_locks::{NameClaim, Names};
 
 use crate::worker_ids::error::WorkerIdError;
 
-/// Numbers that must not be taken, with the end of the reservation of each.
+/// Numbers that must not be taken, with the end of each reservation.
 pub(super) type Skipped = BTreeMap<u32, u64>;
 
-/// The numbers, each of which one program has at a time.
+/// The numbers, each of which has at most one holder.
 #[derive(Clone)]
 pub(super) struct Numbers {
     client: Client,
@@ -27,10 +27,10 @@ impl Numbers {
         Self { client: client.clone(), names, range }
     }
 
-    /// Takes a free number other than those; `None` if all are taken. `waits`: waits for one, unless all are
-    /// skipped.
+    /// Takes a free number that is not in `skipped`; `None` if all are taken. `waits`: waits for one, unless all
+    /// are skipped.
     ///
-    /// Those that start together take numbers at random, so they are not each other's way from one to the next.
+    /// Programs that start together take random numbers, so that they do not collide at one number after the other.
     pub(super) async fn take(
         &self,
         skipped: &Skipped,
@@ -55,7 +55,7 @@ impl Numbers {
                 None if skipped.len() == self.range.len() => return Ok(None),
                 None => match watcher {
                     Some(mut watcher) => tokio::select! {
-                        // One order, so that a simulation can be repeated.
+                        // A fixed order makes simulations reproducible.
                         biased;
                         // A watch that ended with its session is set again in the next one.
                         _ = watcher.changed() => {}
@@ -67,7 +67,7 @@ impl Numbers {
         }
     }
 
-    /// The numbers that are taken. `watched`: with a watch that tells when others are, which there is if any is.
+    /// The taken numbers. `watched`: with a watch that reports changes, which exists if any number is taken.
     async fn taken(
         &self,
         watched: bool,
@@ -94,7 +94,7 @@ impl Numbers {
     }
 }
 
-/// A number in a range other than those; `None` if none is left. `choose`: which of so many.
+/// A number of the range that is not excluded; `None` if none is left. `choose`: picks an index below its argument.
 fn any_but(
     range: &Range<u32>,
     blocked: &BTreeSet<u32>,
@@ -103,11 +103,11 @@ fn any_but(
     let blocked = || blocked.range(range.clone());
     let free = range.end - range.start - u32::try_from(blocked().count()).ok()?;
     let chosen = (free > 0).then(|| range.start + choose(free))?;
-    // Each one below it moves it up.
+    // Each excluded number below moves it up.
     Some(blocked().fold(chosen, |number, blocked| number + u32::from(*blocked <= number)))
 }
 
-/// The node of the reservation of a number.
+/// The node of a number's reservation.
 pub(super) fn reservation_of(reserved: &ZnodePath, number: u32) -> ZnodePath {
     reserved.child(&number.to_string()).expect("digits")
 }

@@ -1,4 +1,4 @@
-//! What is written about a number: up to when its ids may have been minted (pure).
+//! The reservation of a number: up to when its ids may have been minted. No I/O.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::wall_clock::millis;
 use crate::worker_ids::id_layout::IdLayout;
 
 /// How far ahead of the servers' time a program reserves. It writes again when half of that is left.
-pub(super) const AHEAD: Duration = Duration::from_secs(10);
+pub(super) const RESERVE_AHEAD: Duration = Duration::from_secs(10);
 
-/// How far ahead of its last id a program reserves whose ids are ahead of the servers' time.
-pub(super) const STEP: Duration = Duration::from_secs(1);
+/// How far beyond the last id a program reserves whose ids are ahead of the servers' time.
+pub(super) const RESERVE_STEP: Duration = Duration::from_secs(1);
 
 const FORMAT: u32 = 1;
 
-/// A reservation as it is written. Only what a program has read is followed by what it writes, so each program has the
-/// time between the two for itself.
+/// The data of a reservation. A program writes a reservation only over one that it has read, so that the time
+/// between the two is its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReservationData {
     format: u32,
-    /// In milliseconds since 1970, the first one in which no id was minted.
+    /// The first millisecond since 1970 in which no id was minted.
     pub(super) until_unix_ms: u64,
-    /// Its writer: no other writes the same.
+    /// Its writer, which is unique.
     by: String,
 }
 
@@ -32,7 +32,7 @@ impl ReservationData {
         Self { format: FORMAT, until_unix_ms, by: by.to_owned() }
     }
 
-    /// Reads the data of a node; `None` if this version cannot read it as a reservation.
+    /// Parses the data of a node; `None` if this version cannot read it as a reservation.
     pub(super) fn read(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok().filter(|read: &Self| read.format == FORMAT)
     }
@@ -58,9 +58,10 @@ impl Horizon {
         Self { layout_end: layout.end_unix_ms(), max_ahead: millis(max_ahead) }
     }
 
-    /// Up to when it reserves at `now`, if its next id has the time `next` and it has reserved until `until`.
+    /// The new end of the reservation at `now`, if the next id has the time `next` and the current reservation ends
+    /// at `until`.
     pub(super) fn reach(self, now: u64, next: u64, until: u64) -> u64 {
-        let wanted = (now + millis(AHEAD)).max(next.saturating_add(millis(STEP)));
+        let wanted = (now + millis(RESERVE_AHEAD)).max(next.saturating_add(millis(RESERVE_STEP)));
         wanted.min(now + self.max_ahead).min(self.layout_end).max(until)
     }
 
@@ -70,14 +71,14 @@ impl Horizon {
     }
 }
 
-/// How long the reservation lasts at `now` before the next one is to be written.
+/// How long after `now` the next reservation must be written.
 pub(super) fn lasts(now: u64, until: u64) -> Duration {
-    Duration::from_millis(until.saturating_sub(now + millis(AHEAD / 2)))
+    Duration::from_millis(until.saturating_sub(now + millis(RESERVE_AHEAD / 2)))
 }
 
-/// Whether ids have come so close to the end of the reservation that the next one is to be written.
+/// Whether the ids are so close to the end of the reservation that the next one must be written.
 pub(super) fn is_low(next: u64, until: u64) -> bool {
-    next.saturating_add(millis(STEP / 2)) > until
+    next.saturating_add(millis(RESERVE_STEP / 2)) > until
 }
 
 #[cfg(test)]
@@ -100,10 +101,10 @@ mod tests {
         let horizon = Horizon::new(&layout, Duration::from_secs(60));
         let now = layout.epoch_unix_ms + 1_000_000;
         assert_eq!(horizon.reach(now, now, now), now + 10_000);
-        // A successor begins ahead of the time; only a little is added, so that many of them do not run away.
+        // A successor starts ahead of the time; only a little is added, so that many successors stay within bounds.
         assert_eq!(horizon.reach(now, now + 9_900, now + 9_900), now + 10_900);
         assert_eq!(horizon.reach(now, now + 59_900, now + 59_900), now + 60_000);
-        // It never goes back, if the servers' clock does.
+        // The reservation never goes back, even if the servers' clock does.
         assert_eq!(horizon.reach(now, now + 1, now + 3_600_000), now + 3_600_000);
         assert!(horizon.is_beyond(now, now + 60_001) && !horizon.is_beyond(now, now + 60_000));
 

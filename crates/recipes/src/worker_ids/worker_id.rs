@@ -1,4 +1,4 @@
-//! [`WorkerId`]: a number that no other program has, and ids with it.
+//! [`WorkerId`]: a number that no other program has, and its ids.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,15 +11,15 @@ use crate::worker_ids::error::MintError;
 use crate::worker_ids::keeper::ReservationKeeper;
 use crate::worker_ids::minting::Minting;
 
-/// A number of [`WorkerIds`](crate::WorkerIds) that no other program has, and the ids that are minted with it. What its
-/// holder may believe and do is described at [`Guard`]: no other program has the number before [`Guard::deadline`].
+/// A number of [`WorkerIds`](crate::WorkerIds) that no other program has, and the ids that are minted with it. The
+/// rules of [`Guard`] apply: no other program has the number before [`Guard::deadline`].
 ///
 /// Dropping it gives the number back.
 #[must_use = "the number is given back when it is dropped"]
 pub struct WorkerId {
     number: u32,
     minting: Arc<Minting>,
-    // Ended before the claim is given back.
+    // Dropped before the claim is given back.
     keeper: ReservationKeeper,
     claim: Arc<NameClaim>,
 }
@@ -39,14 +39,14 @@ impl WorkerId {
         self.number
     }
 
-    /// Mints an id, which is larger than all that this one has minted before. Makes no request and waits for nothing.
+    /// Mints an id, which is larger than all earlier ones of this number. Makes no request and does not wait.
     ///
-    /// Its time is the servers' time, or later: if the ids of a millisecond are used up, if the servers' clock was set back, or if
-    /// the last program that had the number may have minted ids of that time.
+    /// Its time is the servers' time, or later: if the ids of a millisecond are used up, if the servers' clock was
+    /// set back, or if the previous holder of the number may have minted ids of that time.
     ///
     /// # Errors
-    /// [`MintError::NotHeld`] once the deadline has passed or the number is lost; [`MintError::UsedUp`] if nothing is
-    /// reserved for now, and [`MintError::Ended`] if nothing will be.
+    /// [`MintError::NotHeld`] once the deadline has passed or the number is lost; [`MintError::UsedUp`] if the
+    /// reservation is used up for now, and [`MintError::Ended`] if it will not be extended.
     pub fn mint(&self) -> Result<i64, MintError> {
         match self.claim.ensure(Duration::ZERO) {
             Ok(()) => self.minting.mint(),
@@ -72,7 +72,7 @@ impl WorkerId {
                 minted => return minted,
             }
             tokio::select! {
-                // One order, so that a simulation can be repeated.
+                // A fixed order makes simulations reproducible.
                 biased;
                 reason = self.claim.lost() => {
                     return Err(MintError::NotHeld(EnsureError::Lost(reason)));
@@ -82,9 +82,9 @@ impl WorkerId {
         }
     }
 
-    /// Mints from what is reserved although the number may be lost, to test that no id comes twice even so.
+    /// Mints from the reservation although the number may be lost, to test that no id is minted twice even then.
     #[doc(hidden)]
-    pub fn mint_although_lost(&self) -> Result<i64, MintError> {
+    pub fn mint_unchecked(&self) -> Result<i64, MintError> {
         self.minting.mint()
     }
 
@@ -101,7 +101,7 @@ impl WorkerId {
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.keeper.stop().await;
         let claim = Arc::into_inner(self.claim);
-        claim.expect("only its keeper has shared it, which has ended").release().await
+        claim.expect("only its keeper shared it, and has ended").release().await
     }
 }
 
@@ -113,7 +113,7 @@ impl Deref for WorkerId {
     }
 }
 
-/// Its number, its token and how it stands.
+/// Displays the number, its token and its state.
 impl fmt::Debug for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WorkerId({}, {:?})", self.number, self.claim)

@@ -1,4 +1,4 @@
-//! How a reservation is read and written.
+//! Reading and writing reservations.
 
 use std::sync::Weak;
 
@@ -6,15 +6,15 @@ use lockkeeper_client::retry::retry_pause;
 use lockkeeper_client::{
     Client, CreateMode, Error, ErrorCode, OpResult, Stat, TransactionError, ZnodePath, present,
 };
-use lockkeeper_locks::{NameClaim, State};
+use lockkeeper_locks::{HolderState, NameClaim};
 
 use crate::worker_ids::error::WorkerIdError;
 use crate::worker_ids::reservation::ReservationData;
 
-/// The steps of a transaction before the one on the reservation: the check that the claim is there.
+/// The number of steps before the one on the reservation: the check that the claim exists.
 const CHECKS: usize = 1;
 
-/// The node of a reservation, which one program writes at a time: the one that has the number.
+/// A reservation that was read. Only the holder of the number writes it.
 #[derive(Clone, Debug)]
 pub(super) struct LastReservation {
     pub(super) reservation: ReservationData,
@@ -42,13 +42,13 @@ pub(super) fn unix_ms(time: i64) -> u64 {
 pub(super) struct Confirmed {
     pub(super) until_unix_ms: u64,
     pub(super) version: i32,
-    /// As of [`LastReservation`]; `None` if no answer tells.
+    /// As in [`LastReservation`]; `None` if no answer has the time.
     pub(super) at_unix_ms: Option<u64>,
 }
 
 /// Why a reservation was not written, or not confirmed.
 #[derive(Debug)]
-pub(super) enum Unwritten {
+pub(super) enum ReserveFailure {
     /// The number is lost.
     Lost,
     /// Another program has written it, or another client has deleted it.
@@ -56,7 +56,7 @@ pub(super) enum Unwritten {
     Failed(WorkerIdError),
 }
 
-impl From<WorkerIdError> for Unwritten {
+impl From<WorkerIdError> for ReserveFailure {
     fn from(error: WorkerIdError) -> Self {
         Self::Failed(error)
     }
@@ -68,23 +68,23 @@ pub(super) struct ReservationWriter {
     pub(super) client: Client,
     pub(super) node: ZnodePath,
     pub(super) claim: Weak<NameClaim>,
-    /// An id that no other program writes, so that an own write is recognized after a lost reply.
+    /// A unique id, by which an own write is recognised after a lost reply.
     pub(super) by: String,
 }
 
 impl ReservationWriter {
-    /// Reserves until then, over the reservation with this version, or as the first one. What was written by an earlier call
+    /// Reserves until then, over the reservation with this version, or as the first one. A write of an earlier call
     /// whose reply was lost counts too.
     pub(super) async fn write(
         &self,
         version: Option<i32>,
         until_unix_ms: u64,
-    ) -> Result<Confirmed, Unwritten> {
+    ) -> Result<Confirmed, ReserveFailure> {
         let data = ReservationData::new(until_unix_ms, &self.by).data();
         loop {
-            let Some(claim) = self.claim.upgrade() else { return Err(Unwritten::Lost) };
-            if let State::Lost(_) = claim.state() {
-                return Err(Unwritten::Lost);
+            let Some(claim) = self.claim.upgrade() else { return Err(ReserveFailure::Lost) };
+            if let HolderState::Lost(_) = claim.state() {
+                return Err(ReserveFailure::Lost);
             }
             let steps = claim.transaction();
             // Its owner may give it back at the same time.
@@ -97,7 +97,7 @@ impl ReservationWriter {
             match steps.commit().await {
                 Ok(results) => return Ok(written(until_unix_ms, &results)),
                 Err(TransactionError::Failed { index: 0, code: ErrorCode::NoNode, .. }) => {
-                    return Err(Unwritten::Lost);
+                    return Err(ReserveFailure::Lost);
                 }
                 Err(TransactionError::Failed { index: CHECKS, code, .. })
                     if code == ErrorCode::BadVersion || code == ErrorCode::NodeExists =>
@@ -107,7 +107,7 @@ impl ReservationWriter {
                 Err(TransactionError::Failed {
                     index: CHECKS, code: ErrorCode::NoNode, ..
                 }) => match version {
-                    Some(_) => return Err(Unwritten::Overtaken(None)),
+                    Some(_) => return Err(ReserveFailure::Overtaken(None)),
                     None => self.make_parent().await?,
                 },
                 Err(TransactionError::Request(error)) => self.again(error).await?,
@@ -116,8 +116,8 @@ impl ReservationWriter {
         }
     }
 
-    /// The present reservation; `None` if there is none.
-    async fn read(&self) -> Result<Option<LastReservation>, Unwritten> {
+    /// The current reservation; `None` if it is missing.
+    async fn read(&self) -> Result<Option<LastReservation>, ReserveFailure> {
         loop {
             match present(self.client.data(&self.node).await) {
                 Ok(None) => return Ok(None),
@@ -129,19 +129,19 @@ impl ReservationWriter {
         }
     }
 
-    /// The reservation is not as it was known: by a write of one's own, or of another program.
-    async fn written_before(&self) -> Result<Confirmed, Unwritten> {
+    /// The reservation has changed: by an own write, or by another program.
+    async fn written_before(&self) -> Result<Confirmed, ReserveFailure> {
         match self.read().await? {
             Some(found) if found.reservation.is_by(&self.by) => Ok(Confirmed {
                 until_unix_ms: found.reservation.until_unix_ms,
                 version: found.version,
                 at_unix_ms: Some(found.at_unix_ms),
             }),
-            other => Err(Unwritten::Overtaken(other)),
+            other => Err(ReserveFailure::Overtaken(other)),
         }
     }
 
-    async fn make_parent(&self) -> Result<(), Unwritten> {
+    async fn make_parent(&self) -> Result<(), ReserveFailure> {
         let Some(parent) = self.node.parent() else { return Ok(()) };
         match self.client.ensure(&parent, CreateMode::Persistent).await {
             Ok(()) => Ok(()),
@@ -149,20 +149,20 @@ impl ReservationWriter {
         }
     }
 
-    /// Returns when a request that failed may be made again.
-    async fn again(&self, error: Error) -> Result<(), Unwritten> {
+    /// Returns when a failed request may be repeated.
+    async fn again(&self, error: Error) -> Result<(), ReserveFailure> {
         if error.is_session_expired() {
-            return Err(Unwritten::Lost);
+            return Err(ReserveFailure::Lost);
         }
         retry_pause(error).await.map_err(|error| self.refused(error.into()))
     }
 
-    fn refused(&self, source: TransactionError) -> Unwritten {
-        Unwritten::Failed(WorkerIdError::Refused { node: self.node.clone(), source })
+    fn refused(&self, source: TransactionError) -> ReserveFailure {
+        ReserveFailure::Failed(WorkerIdError::Refused { node: self.node.clone(), source })
     }
 }
 
-/// What the answers to a transaction say.
+/// The result of a transaction.
 fn written(until_unix_ms: u64, results: &[OpResult]) -> Confirmed {
     let stat = match results.get(CHECKS) {
         Some(OpResult::SetData(stat) | OpResult::Create2 { stat, .. }) => Some(stat),

@@ -1,4 +1,4 @@
-//! What happens at the end of a connection, of the session and of the client.
+//! The end of a connection, of the session and of the client.
 
 use lockkeeper_wire::{Request, Response, SessionId, Zxid};
 
@@ -10,7 +10,7 @@ use crate::requests::{Origin, Queued, Sent};
 use crate::time::Instant;
 
 impl<T> Session<T> {
-    /// When something fails next because no server can be reached.
+    /// When the next request fails because no server is reachable.
     pub(super) fn next_failure(&self) -> Option<Instant> {
         let since = match self.unreachable {
             true => self.queued.front().map(|queued| queued.since),
@@ -38,7 +38,7 @@ impl<T> Session<T> {
         self.advance_close(now);
     }
 
-    /// Fails what has waited for a whole session timeout, in the order in which it was submitted.
+    /// Fails requests that have waited for a whole session timeout, in the order of submission.
     fn fail_overdue(&mut self, now: Instant) {
         let timeout = self.identity.timeout;
         while let Some(queued) =
@@ -48,8 +48,9 @@ impl<T> Session<T> {
         }
     }
 
-    /// Fails a request that was never sent. The search for a node that it would have created goes with it:
-    /// in a long outage, programs that give up and try again would leave one each time.
+    /// Fails a request that was never sent, and drops the search for the node that it would have created.
+    /// Otherwise, in a long outage, programs that repeatedly give up and retry would leave one search each
+    /// time.
     fn fail_unreached(&mut self, queued: Queued<T>) {
         if let Request::Create(create) | Request::Create2(create) = &queued.request {
             self.cleanup.forget_search(create);
@@ -68,20 +69,20 @@ impl<T> Session<T> {
         self.identity = Identity::none(self.config.session_timeout);
         self.set_timing();
         self.lease.restart(SessionId::NONE);
-        // It goes with the session: a server that is behind it may have the next one.
+        // Cleared with the session: a server that is behind it may serve the next one.
         self.history.ended(self.last_zxid);
         if self.config.reads_go_forward {
             self.floor = self.floor.max(self.last_zxid);
         }
         self.last_zxid = Zxid(0);
 
-        // A server was reached: it told the end, or refused the session for longer than that can last. So what
-        // is asked for now waits for the next session.
+        // A server was reachable: it reported the end, or refused the session for longer than it can last. So
+        // requests that are submitted now wait for the next session.
         self.contact_lost = now;
         self.unreachable = false;
     }
 
-    /// Drops what only this session could have done or seen.
+    /// Drops everything that only this session could do or observe.
     pub(super) fn forget_session(&mut self, error: &RequestError) {
         let entries: Vec<_> = self.cleanup.drain().collect();
         for entry in entries {
@@ -100,7 +101,7 @@ impl<T> Session<T> {
         self.events.push_back(Event::Closed);
     }
 
-    /// Takes the next step towards the end that the caller asked for.
+    /// Takes the next step of closing the session.
     pub(super) fn advance_close(&mut self, now: Instant) {
         if !self.closing {
             return;
@@ -113,7 +114,7 @@ impl<T> Session<T> {
                     self.send(now, Request::CloseSession, Origin::Close, None);
                 }
             }
-            // There is no session to end, or no server that could end it: it will expire.
+            // No session to end, or no server to end it: the session will expire.
             Phase::Idle if self.identity.id == SessionId::NONE || self.unreachable => {
                 self.finish(&RequestError::Closed);
             }
@@ -137,7 +138,7 @@ impl<T> Session<T> {
                 }
                 Origin::Cleanup(entry) => self.lose_cleanup(entry),
                 Origin::Heartbeat(_)
-                | Origin::Look(..)
+                | Origin::NodeRead(..)
                 | Origin::Unwatch(_)
                 | Origin::Close
                 | Origin::Nobody => {}
@@ -148,7 +149,7 @@ impl<T> Session<T> {
         }
     }
 
-    /// It is to be sent again.
+    /// The cleanup has to be sent again.
     fn lose_cleanup(&mut self, entry: PendingCleanup<T>) {
         self.cleanup.finish();
         self.cleanup.push(entry);

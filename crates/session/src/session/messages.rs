@@ -1,4 +1,4 @@
-//! What the server sends: replies, watch events, pings.
+//! Messages from the server: replies, watch events, pings.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use lockkeeper_wire::{
@@ -8,16 +8,16 @@ use lockkeeper_wire::{
 
 use super::{Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, Remainder};
-use crate::config::MOST_SKIPPED;
+use crate::config::MAX_SKIPPED_REPLY;
 use crate::error::{Disconnect, Outcome, RequestError};
 use crate::event::Event;
-use crate::heartbeat::{Checked, HoldId, LookOutcome, Over};
+use crate::heartbeat::{Checked, EndedHold, HoldId, NodeReadOutcome};
 use crate::requests::{Origin, Replacement, Sent};
 use crate::time::Instant;
 use crate::watch_event::WatchEvent;
 use crate::watches::{Removal, WatchId};
 
-/// The length in front of a frame, in bytes.
+/// The size of the length field of a frame, in bytes.
 const PREFIX: usize = 4;
 
 impl<T> Session<T> {
@@ -38,7 +38,7 @@ impl<T> Session<T> {
                 }
             }
             xid::AUTH if header.error != 0 => {
-                // Servers answer credentials before the requests that they have not finished yet.
+                // Servers answer credentials before the requests that are still in progress.
                 self.fail_in_flight(RequestError::AuthFailed);
                 self.finish(&RequestError::AuthFailed(Outcome::NotApplied));
                 return Err(Disconnect::AuthFailed);
@@ -50,12 +50,12 @@ impl<T> Session<T> {
         Ok(())
     }
 
-    /// The server has armed watches again, or refused to.
+    /// The server has rearmed watches, or refused to.
     fn handle_rearmed(&mut self, error: i32) -> Result<(), Disconnect> {
         let Some(code) = ErrorCode::from_code(error) else { return Ok(()) };
 
-        // One-shot watches are worth another try, as their events are made up for. A follower of
-        // everything has to begin anew in any case, and may know what to do.
+        // One-shot watches are tried again on another connection, as missed events are made up for. A
+        // persistent watcher has to start again in any case, and may be able to handle the error.
         let ids = self.watches.take_persistent().into_iter();
         self.events.extend(ids.map(|id| Event::NotRearmed { id, code }));
         Err(Disconnect::Unwatched(code))
@@ -71,14 +71,14 @@ impl<T> Session<T> {
         self.events.extend(seen.map(|seen| Event::Rewound { seen, now }));
     }
 
-    /// A frame is too long. If it is the answer to a read of the caller's or of a cleanup, that read
-    /// fails, and the rest of the answer is thrown away as it comes: to end the connection would put
-    /// everything in doubt that hangs on the session, and whoever reads would read it again. Gives
-    /// whether the frame has been dealt with; else more of it has to come first.
+    /// A frame is too long. If it is the reply to a read of the caller or of a cleanup, that read fails, and
+    /// the rest of the reply is discarded as it arrives. Closing the connection would put everything in doubt
+    /// that depends on the session, and the reader would only repeat the read. Returns whether the frame has
+    /// been handled; if not, more of it has to arrive first.
     ///
     /// # Errors
-    /// If it is anything else, or longer than [`MOST_SKIPPED`]. A read has failed then all the same:
-    /// on the next connection its answer would be as long.
+    /// If it is any other frame, or longer than [`MAX_SKIPPED_REPLY`]. A read fails in that case too: on the
+    /// next connection its reply would be equally long.
     pub(super) fn handle_too_long(
         &mut self,
         now: Instant,
@@ -106,13 +106,13 @@ impl<T> Session<T> {
         (self.last_received, self.to_skip) = (now, PREFIX + len);
         self.note_zxid(header.zxid);
         self.handle_reply(now, header, Err(RequestError::AnswerTooLong { len, max }))?;
-        if len > MOST_SKIPPED {
+        if len > MAX_SKIPPED_REPLY {
             return Err(fault.into());
         }
         Ok(true)
     }
 
-    /// Throws away what has come of an answer that is too long.
+    /// Discards the available part of a reply that is too long.
     pub(super) fn skip(&mut self, now: Instant, input: &mut BytesMut) {
         let skipped = self.to_skip.min(input.len());
         if skipped > 0 {
@@ -129,7 +129,7 @@ impl<T> Session<T> {
         let mut paths: Vec<_> = fired.iter().map(|(_, event)| event.path.clone()).collect();
         self.events.extend(fired.into_iter().map(|(id, event)| Event::Watch { id, event }));
 
-        // One-shot watchers that are gone now may have been all that a persistent watch served.
+        // The one-shot watchers that just ended may have been the only users of a persistent watch.
         paths.dedup();
         for path in paths {
             let removals = self.watches.sweep(&path);
@@ -164,7 +164,7 @@ impl<T> Session<T> {
             },
         };
 
-        // What an answer proves counts from the moment at which its request was sent.
+        // What a reply proves counts from the moment at which its request was sent.
         let (is_commit, is_life) =
             (sent.proves_commit(&result), fault.is_none() && !denies_session(&result));
         self.note_life(now, |lease| match (is_commit, is_life) {
@@ -181,7 +181,7 @@ impl<T> Session<T> {
             self.settle_watch(now, id, sent.op, &result, header.zxid);
         }
 
-        // The answer may have made room for what waits, or been the last before the end.
+        // The reply may have made room for waiting requests, or may have been the last one before the end.
         let closed = matches!(sent.origin, Origin::Close);
         self.settle(now, sent.origin, result, header.zxid);
         self.send_waiting(now);
@@ -209,21 +209,21 @@ impl<T> Session<T> {
             Err(RequestError::Server(ErrorCode::NoNode)) if op == OpCode::Exists => {
                 self.watches.arm(id, true, zxid);
             }
-            // It may have been all that kept the watch of a watcher that has gone.
+            // The watcher may have been the only user of a watch whose own watcher is gone.
             Err(_) => {
                 let removals = self.watches.give_up(id);
                 self.remove_watches(now, removals);
             }
         }
 
-        // A persistent watch that was refused no longer serves the other watches of its path.
+        // A refused persistent watch no longer serves the other watches of its path.
         if let Some(request) = self.watches.arm_unserved(&path) {
             self.write(now, xid::SET_WATCHES, &Request::SetWatches(request));
         }
     }
 
-    /// Servers before 3.9 do not know the kinds of persistent watches, and remove one only together
-    /// with all other watches of its path.
+    /// Servers before 3.9 do not know the kinds of persistent watches. They can remove one only together with
+    /// all other watches of its path.
     fn settle_removal(
         &mut self,
         now: Instant,
@@ -252,7 +252,7 @@ impl<T> Session<T> {
         match origin {
             Origin::Caller(token) => self.events.push_back(Event::Reply { token, result, zxid }),
             Origin::Heartbeat(checked) => self.settle_heartbeat(now, checked, result, zxid),
-            Origin::Look(id, checked) => self.settle_look(now, id, checked, result),
+            Origin::NodeRead(id, checked) => self.settle_node_read(now, id, checked, result),
             Origin::Cleanup(entry) => self.settle_cleanup(now, entry, result),
             Origin::Replace(replaced) => self.settle_replacement(now, *replaced, result, zxid),
             Origin::Unwatch(removal) => self.settle_removal(now, removal, &result),
@@ -269,12 +269,12 @@ impl<T> Session<T> {
         zxid: Zxid,
     ) {
         self.heartbeat.settled();
-        // Any other answer tells nothing about nodes.
+        // Other replies contain no information about nodes.
         let Ok(Response::Multi(results)) = result else { return };
         if results.iter().all(|result| *result == OpResult::Check) {
             self.note_commit(&checked, zxid);
         }
-        for Over { id, path, code } in self.heartbeat.answered(checked.holds, &results, now) {
+        for EndedHold { id, path, code } in self.heartbeat.answered(checked.holds, &results, now) {
             self.events.push_back(match code {
                 ErrorCode::NoNode => Event::NodeGone { id },
                 code => Event::CheckRefused { id, path, code },
@@ -282,9 +282,9 @@ impl<T> Session<T> {
         }
     }
 
-    /// A heartbeat was committed as this transaction, which is newer than all that was seen before.
-    /// Servers that were set back to older data give lower numbers: they have the nodes that there were
-    /// then, whoever has held a lock since. So no hold outlasts that.
+    /// A heartbeat was committed as this transaction. It must be newer than everything seen before. Servers
+    /// that were restored from older data return lower numbers: they have the nodes of that time, regardless
+    /// of who has held a lock since. So no hold survives that.
     fn note_commit(&mut self, checked: &Checked, zxid: Zxid) {
         if zxid > checked.after {
             return self.heartbeat.checked(&checked.holds, checked.sent);
@@ -294,9 +294,9 @@ impl<T> Session<T> {
         }
     }
 
-    /// A look at the node of a hold was answered, behind the check of a heartbeat. A hold in jeopardy
-    /// goes on if it shows the same node, and if that check counts for the lease.
-    fn settle_look(
+    /// A read of the node of a hold, behind the check of a heartbeat, was answered. A hold in jeopardy
+    /// continues if the read shows the same node and the check counts for the lease.
+    fn settle_node_read(
         &mut self,
         now: Instant,
         id: HoldId,
@@ -313,13 +313,13 @@ impl<T> Session<T> {
 
         let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
-        match self.heartbeat.looked(id, checked, found, generation) {
-            LookOutcome::Gone => self.events.push_back(Event::NodeGone { id }),
-            LookOutcome::Proven if self.lease.is_proven_by(checked, now) => {
+        match self.heartbeat.node_read(id, checked, found, generation) {
+            NodeReadOutcome::Gone => self.events.push_back(Event::NodeGone { id }),
+            NodeReadOutcome::Proven if self.lease.is_proven_by(checked, now) => {
                 self.heartbeat.proven(id, lease.generation);
                 self.events.push_back(Event::HeldAgain { id });
             }
-            LookOutcome::Proven | LookOutcome::Unproven => {}
+            NodeReadOutcome::Proven | NodeReadOutcome::Unproven => {}
         }
     }
 
@@ -333,9 +333,9 @@ impl<T> Session<T> {
 
         match entry.target.remainder(&result, self.identity.id) {
             Remainder::Nothing => self.answer(entry.notify, Ok(Response::Empty)),
-            Remainder::Delete { version } => self.delete_looked_at(now, entry, version),
+            Remainder::Delete { version } => self.delete_verified(now, entry, version),
             Remainder::Nodes(nodes) => self.delete_found(now, nodes, entry.notify),
-            Remainder::Again => {
+            Remainder::Retry => {
                 self.cleanup.push(entry);
                 self.send_cleanups(now);
             }
@@ -350,14 +350,14 @@ impl<T> Session<T> {
         }
     }
 
-    /// Deletes a node that a look has found to be the one.
+    /// Deletes a node that a read has found to be the expected one.
     ///
-    /// If the reply is lost, it begins with another look: the name may be another client's by then. It
-    /// may be by now, too, if the node was changed and then taken by force: then its version is
-    /// another.
-    fn delete_looked_at(&mut self, now: Instant, entry: PendingCleanup<T>, version: i32) {
+    /// If the reply is lost, the cleanup restarts with another read, because the name may belong to another
+    /// client by then. It may already, if the node was changed and then taken by force; in that case its
+    /// version differs.
+    fn delete_verified(&mut self, now: Instant, entry: PendingCleanup<T>, version: i32) {
         let delete = DeleteRequest { path: entry.target.path().to_string(), version };
-        self.cleanup.go_on();
+        self.cleanup.resume();
         self.send(now, Request::Delete(delete), Origin::Cleanup(entry), None);
     }
 
@@ -377,13 +377,13 @@ impl<T> Session<T> {
                     let stat = self.stat_of(&replaced, zxid);
                     (Ok(Response::Created { path, stat }), false)
                 }
-                // The create itself was refused, and nothing else.
+                // Only the create itself was refused.
                 Some(OpResult::Error(Some(code))) if code != ErrorCode::RuntimeInconsistency => {
                     (Err(RequestError::Server(code)), true)
                 }
                 _ => (Err(RequestError::Undone), true),
             },
-            // Whatever the server refused: sent by itself, the create will be told.
+            // Whatever the server refused: the create fails with its own error when it is sent by itself.
             Err(RequestError::Server(code)) if !RequestError::Server(code).is_retryable() => {
                 (Err(RequestError::Undone), true)
             }
@@ -392,8 +392,8 @@ impl<T> Session<T> {
         };
 
         if undone {
-            // Not the create: a search for what it may have made may be on its way already, and
-            // must find whatever there will ever be.
+            // The create is not repeated: a search for its node may already be in flight, and must find
+            // everything that the create will ever have made.
             self.send_cleanup(now, replaced.entry);
         } else {
             let deleted = result.as_ref().map(|_| Response::Empty).map_err(RequestError::clone);
@@ -402,15 +402,15 @@ impl<T> Session<T> {
         self.events.push_back(Event::Reply { token: replaced.token, result, zxid });
     }
 
-    /// Apache ZooKeeper answers a create in a transaction without the stat: all of it but the times.
+    /// Apache ZooKeeper replies to a create in a transaction without the stat. Everything but the times is
+    /// known.
     fn stat_of(&self, created: &Replacement<T>, zxid: Zxid) -> Stat {
         let owner = if created.ephemeral { self.identity.id } else { SessionId::NONE };
         let data_length = i32::try_from(created.data_length).unwrap_or(i32::MAX);
         Stat { data_length, ..Stat::of_new(zxid, owner) }
     }
 
-    /// Deletes the nodes that a listing showed; there is at most one, as each attempt has a
-    /// prefix of its own.
+    /// Deletes the nodes found by a listing; at most one, as each attempt has a unique prefix.
     pub(super) fn delete_found(
         &mut self,
         now: Instant,
@@ -428,7 +428,8 @@ impl<T> Session<T> {
     }
 }
 
-/// Whether the server says that the session is not its own: an answer that proves no life.
+/// Whether the server reports that it does not serve the session: such a reply does not prove that the
+/// session is alive.
 fn denies_session(result: &Result<Response, RequestError>) -> bool {
     matches!(
         result,

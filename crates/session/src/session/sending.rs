@@ -1,4 +1,4 @@
-//! What goes out: requests, pings, heartbeats, deletes.
+//! Outgoing messages: requests, pings, heartbeats, deletes.
 
 use lockkeeper_wire::{CreateMode, Op, OpCode, Outgoing, Request, Zxid, write_frame, xid};
 
@@ -6,7 +6,7 @@ use super::{Contact, Phase, Session};
 use crate::cleanup::{Cleanup, PendingCleanup, delete};
 use crate::config::LeaseMode;
 use crate::error::RequestError;
-use crate::heartbeat::{Binding, Checked, HeartbeatRequest, Need};
+use crate::heartbeat::{Binding, Checked, HeartbeatRequest, HeartbeatScope};
 use crate::lease::Lease;
 use crate::requests::{
     Origin, Queued, Replacement, Sent, StagedDelete, keep_recursive, set_watch_flag,
@@ -14,18 +14,17 @@ use crate::requests::{
 use crate::time::Instant;
 use crate::watches::{Ask, WatchId};
 
-/// How much may be without an answer when another request of the caller is sent: in bytes, and in
-/// requests.
-const MOST_UNANSWERED_BYTES: usize = 1 << 20;
-const MOST_UNANSWERED_REQUESTS: usize = 4096;
+/// The limits of unanswered bytes and requests above which further requests of the caller wait.
+const MAX_UNANSWERED_BYTES: usize = 1 << 20;
+const MAX_UNANSWERED_REQUESTS: usize = 4096;
 
 impl<T> Session<T> {
     pub(super) fn submit_request(&mut self, now: Instant, queued: Queued<T>) {
         let refusal = match self.contact() {
             Contact::Closed => Some(RequestError::Closed),
             _ if self.closing => Some(RequestError::Closed),
-            // A refusal at once would invite programs to try again as fast as they can. So whatever is
-            // asked for waits, and is refused when it could be sent.
+            // An immediate refusal would invite programs to retry as fast as they can. So the request waits,
+            // and fails only if no server is reachable in time.
             Contact::Disconnected | Contact::Unreachable => return self.queue(queued),
             _ if !self.may_be_sent(now, &queued) => Some(RequestError::NotHeld),
             Contact::Connected if self.must_wait(now) => return self.queue(queued),
@@ -42,21 +41,21 @@ impl<T> Session<T> {
         self.queued.push_back(queued);
     }
 
-    /// Whether a request has to wait although there is a connection.
+    /// Whether a request has to wait although the session is connected.
     pub(super) fn must_wait(&self, now: Instant) -> bool {
         !self.queued.is_empty() || self.is_busy(now)
     }
 
-    /// Whether so much is without an answer that a heartbeat behind more of it could be late.
+    /// Whether so much is unanswered that a heartbeat behind further requests could be late.
     fn is_busy(&self, now: Instant) -> bool {
-        // The last one is for what is asked in few bytes and answered in many.
+        // The age limit covers small requests with large replies.
         let is_late = |oldest: &Sent<T>| now.since(oldest.at) >= self.busy_after;
-        self.unanswered_bytes >= MOST_UNANSWERED_BYTES
-            || self.in_flight.len() >= MOST_UNANSWERED_REQUESTS
+        self.unanswered_bytes >= MAX_UNANSWERED_BYTES
+            || self.in_flight.len() >= MAX_UNANSWERED_REQUESTS
             || self.in_flight.front().is_some_and(is_late)
     }
 
-    /// Sends what has waited for a connection, or for answers.
+    /// Sends requests that have waited for a connection or for replies.
     pub(super) fn send_waiting(&mut self, now: Instant) {
         while self.phase == Phase::Connected
             && !self.is_busy(now)
@@ -70,10 +69,10 @@ impl<T> Session<T> {
         }
     }
 
-    /// Whether all holds that a request belongs to are believed in, under the same holders.
+    /// Whether all holds that a request is bound to are proven and have the same holders.
     fn may_be_sent(&self, now: Instant, queued: &Queued<T>) -> bool {
         let is_current = |bound: &Binding| self.heartbeat.binding(bound.hold) == Some(*bound);
-        queued.bound.iter().all(|bound| is_current(bound) && self.is_believed(now, bound.hold))
+        queued.bound.iter().all(|bound| is_current(bound) && self.is_proven(now, bound.hold))
     }
 
     pub(super) fn refuse(&mut self, queued: Queued<T>, error: RequestError) {
@@ -90,7 +89,7 @@ impl<T> Session<T> {
         if ask == Ask::Served {
             keep_recursive(&mut request);
         }
-        // A watcher that went away while its request waited wants no watch.
+        // The watcher was removed while its request waited, so the watch is not set.
         let watch = watch.filter(|_| ask != Ask::Nothing);
         self.send(now, request, Origin::Caller(token), watch);
     }
@@ -121,7 +120,7 @@ impl<T> Session<T> {
         self.in_flight.push_back(sent);
     }
 
-    /// Writes a frame that no server refuses for its length, or nothing.
+    /// Writes a frame, unless it is longer than servers accept.
     fn write_limited(
         &mut self,
         now: Instant,
@@ -148,7 +147,7 @@ impl<T> Session<T> {
         write_frame(&mut self.output, |out| request.encode(xid, out))
     }
 
-    /// Writes the delete that no create can replace any more, because something else comes next.
+    /// Writes the staged delete: another request comes next, so no create can replace its node any more.
     pub(super) fn write_staged(&mut self) {
         let Some(StagedDelete { xid, at, entry }) = self.staged.take() else { return };
         let request = Request::Delete(delete(entry.target.path()));
@@ -157,8 +156,9 @@ impl<T> Session<T> {
         self.note_sent(Sent { xid, op, len, at, origin, watch: None });
     }
 
-    /// Tells the lease of an answer. While what is sent proves nothing, the next heartbeat is due when
-    /// one can; and at once, if the lease goes on after its deadline and something is to be proven.
+    /// Informs the lease of a reply. While writes sent now would prove nothing, the next heartbeat is due as
+    /// soon as one can prove something. It is due at once if the lease continues after its deadline and a
+    /// hold must be proven.
     pub(super) fn note_life(&mut self, now: Instant, note: impl FnOnce(&mut Lease)) {
         let before = self.lease.state().generation;
         note(&mut self.lease);
@@ -170,7 +170,7 @@ impl<T> Session<T> {
         self.hasten_heartbeat(now);
     }
 
-    /// Has the next heartbeat sent at the latest when writes count, if none does that is sent now.
+    /// Moves the next heartbeat forward to the time from which writes count, if writes sent now do not.
     fn hasten_heartbeat(&mut self, now: Instant) {
         let counts_from = self.lease.counts_from();
         if counts_from > now {
@@ -193,26 +193,26 @@ impl<T> Session<T> {
         let interval = self.timing().renewal_interval();
         let next = now + interval.mul_f64(1.0 - self.jitter() / 8.0);
         let need = match self.config.lease {
-            LeaseMode::Quorum => Need::Lease,
-            LeaseMode::Direct => Need::Jeopardy,
+            LeaseMode::Quorum => HeartbeatScope::Lease,
+            LeaseMode::Direct => HeartbeatScope::Jeopardy,
         };
         let lease = self.lease.state();
         let generation = lease.is_running(now).then_some(lease.generation);
 
-        for HeartbeatRequest { request, checked, looks } in
+        for HeartbeatRequest { request, checked, reads } in
             self.heartbeat.beat(next, need, generation)
         {
             let checked = Checked { holds: checked, sent: now, after: self.last_zxid };
             self.send(now, request, Origin::Heartbeat(checked), None);
-            for (id, look) in looks {
-                self.send(now, look, Origin::Look(id, now), None);
+            for (id, read) in reads {
+                self.send(now, read, Origin::NodeRead(id, now), None);
             }
         }
         self.hasten_heartbeat(now);
     }
 
-    /// A number from 0 to 1, so that sessions which began at the same moment do not beat together.
-    /// It follows from what the session is and does, as nothing here may draw.
+    /// A number from 0 to 1, so that sessions which began at the same moment do not send heartbeats together.
+    /// It is derived from the session's state, because this crate does not use randomness.
     fn jitter(&self) -> f64 {
         let bits = self.identity.id.0.unsigned_abs() ^ u64::from(self.next_xid.unsigned_abs());
         f64::from((bits.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32) / f64::from(u32::MAX)
@@ -230,7 +230,7 @@ impl<T> Session<T> {
         if let Cleanup::Node(node) = &entry.target
             && node.as_str().len() <= self.config.max_frame / 2
         {
-            // Before this one, in the order in which they were asked for.
+            // Written first, to keep the order of the calls.
             self.write_staged();
             let xid = self.take_xid();
             self.last_sent = now;
@@ -245,8 +245,8 @@ impl<T> Session<T> {
         self.send(now, request, Origin::Cleanup(entry), None);
     }
 
-    /// Sends a create, in one transaction with the staged delete if that is of a node beside it.
-    /// Gives whether it is, and the node is `old`.
+    /// Sends a create, in one transaction with the staged delete if that is of a sibling. Returns whether it
+    /// is, and the sibling is `old`.
     pub(super) fn replace_staged(
         &mut self,
         now: Instant,
@@ -267,7 +267,7 @@ impl<T> Session<T> {
         let node = staged.entry.target.path();
         let both = vec![Op::Delete(delete(node)), Op::Create2(create.clone())];
         let Ok(len) = self.write_limited(now, xid, &Request::Multi(both)) else {
-            // Each alone is within the limit.
+            // Each request by itself is within the limit.
             self.staged = Some(staged);
             self.send(now, Request::Create2(create), Origin::Caller(token), None);
             return false;

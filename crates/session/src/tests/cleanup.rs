@@ -3,31 +3,31 @@
 use super::*;
 
 impl World {
-    /// Answers the `sync` of a cleanup and the look behind it; says what that was.
+    /// Answers the `sync` of a cleanup and the read behind it. Returns the kind of the read.
     fn answer_look(&mut self, found: Result<Response, ErrorCode>) -> Result<OpCode, Disconnect> {
         let requests = self.requests();
         let [(sync, Request::Sync(of)), (xid, look)] = &requests[..] else {
-            panic!("a look must not be a stale one: {requests:?}");
+            panic!("a read must not be stale: {requests:?}");
         };
         self.reply(*sync, Ok(Response::Path(of.path.clone()))).unwrap();
         self.reply(*xid, found).map(|()| look.op())
     }
 }
 
-/// A node that this session and this transaction created.
+/// A node that this transaction created in this session.
 fn node(session: i64, czxid: i64, version: i32) -> Result<Response, ErrorCode> {
     let (ephemeral_owner, czxid) = (SessionId(session), Zxid(czxid));
     let stat = Stat { ephemeral_owner, czxid, version, ..Stat::default() };
     Ok(Response::Data { data: Bytes::new().into(), stat })
 }
 
-/// The deletion of a lock's node whose name is used again.
+/// The delete of a lock's node with a reused name.
 fn unlock() -> Cleanup {
     let expected = ExpectedNode::CreatedBy(Zxid(41));
     Cleanup::IfExpected { node: path("/lock"), expected }
 }
 
-/// L1, L6: a delete that must happen is retried over reconnects until a server confirms it.
+/// L1, L6: a delete that must happen is repeated on new connections until a server confirms it.
 #[test]
 fn l1_l6_a_cleanup_survives_lost_connections() {
     let mut world = World::connected();
@@ -41,7 +41,7 @@ fn l1_l6_a_cleanup_survives_lost_connections() {
     assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
 }
 
-/// An answer that could not be read ended the cleanup, although nobody knew what was left.
+/// A reply that could not be decoded ended the cleanup, although its result was unknown.
 #[test]
 fn l1_a_cleanup_survives_an_answer_that_nobody_understands() {
     let mut world = World::connected();
@@ -65,8 +65,8 @@ fn l2_a_cleanup_finds_a_node_of_unknown_name() {
     assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
 }
 
-/// L2: an attempt was given up while its create waited for a connection. The search for its node
-/// went out before the create, found nothing, and the node stayed.
+/// L2: an attempt was given up while its create waited for a connection. The search for its node was sent
+/// before the create and found nothing, so the node stayed.
 #[test]
 fn l2_a_search_does_not_overtake_what_it_searches_for() {
     let mut world = World::connected();
@@ -81,8 +81,8 @@ fn l2_a_search_does_not_overtake_what_it_searches_for() {
     assert_eq!(sent, [Create2, Sync, GetChildren, Delete, GetData]);
 }
 
-/// A release went out before the writes that its holder had made under the lock, and that still
-/// waited: they were applied when somebody else had it.
+/// A release was sent before waiting writes that its holder had made under the lock. They were applied when
+/// another client held the lock.
 #[test]
 fn a_delete_does_not_overtake_what_was_submitted_before_it() {
     let mut world = World::connected();
@@ -111,7 +111,7 @@ fn a_delete_does_not_overtake_what_was_submitted_before_it() {
     assert_eq!(order, [Create, Create, Create, Create, Delete, GetData]);
 }
 
-/// Whoever released a lock without a server waited until there was one again.
+/// A release without a reachable server waited until a server was reachable again.
 #[test]
 fn nobody_waits_for_a_cleanup_longer_than_for_requests_and_it_goes_on() {
     let mut world = World::connected();
@@ -130,8 +130,8 @@ fn nobody_waits_for_a_cleanup_longer_than_for_requests_and_it_goes_on() {
     assert_eq!(deleted.collect::<Vec<_>>(), ["/a", "/b"]);
 }
 
-/// In a long outage, attempts that are given up and made again leave one search each, and all of them would be
-/// sent at its end.
+/// In a long outage, attempts that are given up and repeated each leave a search. All of them would be sent
+/// at its end.
 #[test]
 fn the_search_for_a_node_whose_create_was_never_sent_is_dropped() {
     let mut world = World::connected();
@@ -153,7 +153,7 @@ fn the_search_for_a_node_whose_create_was_never_sent_is_dropped() {
     let unreachable = || Err(RequestError::Unreachable);
     assert_eq!(world.results(), [(1, unreachable()), (2, unreachable())]);
 
-    // Of other attempts, which may have been sent before the outage.
+    // Searches of other attempts, which may have been sent before the outage.
     world.clean_up_prefix("/locks", "_c_0-lock-", None);
     world.clean_up(with_data(b"0"), None);
     world.submit(create("/locks/_c_1-lock-"), 3);
@@ -164,26 +164,26 @@ fn the_search_for_a_node_whose_create_was_never_sent_is_dropped() {
     assert_eq!(sent, [Sync, GetChildren, Sync, GetData]);
 }
 
-/// L7: an unlock that was tried again deleted a newer lock of the same name.
+/// L7: a repeated unlock deleted a newer lock with the same name.
 #[test]
 fn l7_a_name_that_is_used_again_is_looked_at_before_each_delete() {
     let mut world = World::connected();
     world.clean_up(unlock(), Some(1));
     world.answer_look(node(7, 41, 0)).unwrap();
-    assert!(matches!(world.request().1, Request::Delete(_)), "it is the one");
+    assert!(matches!(world.request().1, Request::Delete(_)), "it is the expected node");
 
-    // The delete was applied, its answer is lost, and somebody else has the lock by now.
+    // The delete was applied, its reply is lost, and another client has the lock by now.
     world.reconnect();
     for (session, czxid) in [(8, 42), (7, 42)] {
         assert_eq!(world.answer_look(node(session, czxid, 0)), Ok(OpCode::GetData));
-        assert_eq!(world.requests(), [], "this one is not deleted");
+        assert_eq!(world.requests(), [], "the other client's node is not deleted");
         assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
         world.clean_up(unlock(), Some(1));
     }
 }
 
-/// Between the look and the delete the node was asked for, taken by force and made again by the
-/// next holder: the delete names the version that was seen, which the new node does not have.
+/// Between the read and the delete, the node was revoked, taken by force and created again by the next
+/// holder. The delete names the version that was read, which the new node does not have.
 #[test]
 fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
     let mut world = World::connected();
@@ -191,10 +191,10 @@ fn l7_a_name_that_was_taken_by_force_after_the_look_is_not_deleted() {
     assert_eq!(world.answer_look(node(7, 41, 1)), Ok(OpCode::GetData));
     let delete = DeleteRequest { path: "/lock".into(), version: 1 };
     assert_eq!(world.answer(Err(ErrorCode::BadVersion)), Request::Delete(delete));
-    assert_eq!(world.results(), [], "it is looked at again");
+    assert_eq!(world.results(), [], "the node is read again");
 
     assert_eq!(world.answer_look(node(7, 42, 0)), Ok(OpCode::GetData));
-    assert_eq!(world.requests(), [], "this one is somebody else's");
+    assert_eq!(world.requests(), [], "this node belongs to another client");
     assert_eq!(world.results(), [(1, Ok(Response::Empty))]);
 }
 
@@ -218,7 +218,7 @@ fn a_transaction_of_deletes_is_done_when_its_first_node_is_gone() {
     }
 }
 
-/// Its nodes would have stayed: a request that is too long is refused before it is sent, each time.
+/// Symptom: the nodes stayed, because a request that is too long is refused before it is sent.
 #[test]
 fn a_transaction_of_more_deletes_than_fit_into_a_request_deletes_the_first_node_alone() {
     let mut world = World::with_short_frames();

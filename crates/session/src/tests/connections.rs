@@ -1,4 +1,4 @@
-//! A session over its connections: how it begins, who is given up, and how it ends.
+//! The connections of a session: how it starts, when a server is given up, and how it ends.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn a_silent_server_is_pinged_and_then_left() {
     assert_eq!(world.pass(seconds(0.001)), Err(Disconnect::Silent));
 }
 
-/// A server that has nothing to answer owes nothing, however long ago it said something.
+/// A server without unanswered requests may be silent for any time.
 #[test]
 fn a_server_that_answers_late_is_not_taken_for_a_silent_one() {
     let mut world = World::connected();
@@ -51,8 +51,8 @@ fn a_handshake_that_is_not_answered_is_given_up() {
     assert_eq!(world.pass(world.timing().silence_limit()), Err(Disconnect::Silent));
 }
 
-/// Of three servers one hung, and a first connection with a wish for a minute, of which the servers
-/// grant 40 s at most, took longer than a caller waits for it.
+/// One of three servers hung. The first connection requested a timeout of a minute, of which servers grant at
+/// most 40 s, and took longer than a caller waits for it.
 #[test]
 fn a_wish_for_a_long_session_is_no_patience_with_a_server_that_hangs() {
     let session_timeout = seconds(3_600.0);
@@ -60,7 +60,7 @@ fn a_wish_for_a_long_session_is_no_patience_with_a_server_that_hangs() {
     world.session.handle_connected(world.now);
     assert_eq!(world.session.poll_timeout(), Some(world.now + seconds(4.0)));
     assert_eq!(world.pass(seconds(4.0)), Err(Disconnect::Silent));
-    assert!(world.timing().retry_interval() <= seconds(2.0), "the next server has its turn");
+    assert!(world.timing().retry_interval() <= seconds(2.0), "the next server is tried in time");
 }
 
 #[test]
@@ -89,8 +89,7 @@ fn an_expired_session_fails_everything_and_the_next_connection_is_a_new_one() {
     assert_eq!(world.events(), [Event::Connected { session: SessionId(8), is_new: true }]);
 }
 
-/// N19: whoever had been told of the end, and asked for something else at once, was told that no server
-/// could be reached.
+/// N19: a request right after the reported end of the session failed with "no server could be reached".
 #[test]
 fn n19_an_expiry_that_is_told_after_a_long_outage_is_contact() {
     let mut world = World::connected();
@@ -101,20 +100,20 @@ fn n19_an_expiry_that_is_told_after_a_long_outage_is_contact() {
     assert_eq!(world.session.contact(), Contact::Disconnected);
     world.submit(create("/a"), 1);
     world.clean_up_node("/b", Some(2));
-    assert_eq!(world.results(), [], "they wait for the next session");
+    assert_eq!(world.results(), [], "the requests wait for the next session");
 
     world.connect(8);
     let sent: Vec<_> = world.requests().into_iter().map(|(_, request)| request).collect();
     assert_eq!(sent, [create("/a"), delete("/b")]);
 
-    // It is unreachable again when that one is long in coming.
+    // The client is unreachable again if the next session is late.
     let mut world = World::connected();
     world.expire();
     world.pass(TIMEOUT).unwrap();
     assert_eq!(world.session.contact(), Contact::Unreachable);
 }
 
-/// R8: a resume that silently swapped the session.
+/// R8: a resume silently replaced the session.
 #[test]
 fn r8_a_resume_that_answers_with_another_session_is_an_expiry() {
     let mut world = World::connected();
@@ -150,7 +149,7 @@ fn closing_without_a_server_ends_when_the_session_is_unreachable() {
     assert_eq!(world.session.contact(), Contact::Closed);
 }
 
-/// Nobody moves it on any more: what was sent may be applied, and nothing waits for an answer.
+/// The session is no longer driven: requests in flight may be applied, and all requests fail.
 #[test]
 fn an_abandoned_session_answers_everything() {
     let mut world = World::connected();
@@ -162,7 +161,7 @@ fn an_abandoned_session_answers_everything() {
     world.submit(create("/b"), 2);
     assert_eq!(world.results(), [(2, Err(RequestError::Closed))]);
 
-    // One without a connection, and one that was closed.
+    // A session without a connection, and one that is closed.
     let mut world = World::connected();
     world.lose_connection();
     world.submit(create("/a"), 1);
@@ -183,6 +182,6 @@ fn refused_credentials_end_the_session() {
     world.submit(create("/a"), 1);
     let result = world.reply(xid::AUTH, Err(ErrorCode::AuthFailed));
     assert_eq!(result, Err(Disconnect::AuthFailed));
-    // Servers answer credentials before requests that they have begun.
+    // Servers answer credentials before requests that are in progress.
     assert_eq!(world.results(), [(1, Err(RequestError::AuthFailed(Outcome::Unknown)))]);
 }

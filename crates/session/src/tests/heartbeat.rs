@@ -1,4 +1,4 @@
-//! The committed writes that prove what is held: when they are sent, and what they prove.
+//! The committed writes that prove holds: when they are sent, and what they prove.
 
 use super::*;
 
@@ -25,10 +25,10 @@ fn held_nodes_are_proven_by_committed_checks() {
     assert_eq!(world.events(), [Event::NodeGone { id: lost }]);
     world.pass(Duration::ZERO).unwrap();
     let (_, Request::Multi(ops)) = world.request() else { panic!() };
-    assert_eq!(ops.len(), 1, "the other one is proven at once");
+    assert_eq!(ops.len(), 1, "the other hold is proven at once");
 }
 
-/// One node that the client may not check failed every heartbeat, so all that it held was lost.
+/// Symptom: one node without permission to check it failed every heartbeat, so all holds were lost.
 #[test]
 fn a_check_that_is_refused_ends_its_hold_and_no_other() {
     let mut world = World::connected();
@@ -43,11 +43,11 @@ fn a_check_that_is_refused_ends_its_hold_and_no_other() {
 
     world.pass(Duration::ZERO).unwrap();
     let (_, Request::Multi(ops)) = world.request() else { panic!() };
-    assert_eq!(ops.len(), 1, "the other one is proven at once");
+    assert_eq!(ops.len(), 1, "the other hold is proven at once");
 }
 
-/// F1: a lock that was granted after a wait was lost on a healthy server. The first heartbeat was
-/// due an interval after the grant, however old the newest proof was by then.
+/// F1: a lock that was granted after a wait was lost on a healthy server. The first heartbeat was due an
+/// interval after the grant, regardless of the age of the newest proof.
 #[test]
 fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
     let timing = World::connected().timing();
@@ -66,48 +66,48 @@ fn the_first_heartbeat_of_a_hold_is_due_an_interval_after_the_newest_proof() {
     }
 }
 
-/// A lease is longest on a new session, and needs no proof for some time. A deletion of the node was
-/// noticed as late as that.
+/// A new session has the longest lease and needs no proof for some time. A deletion of the node was only
+/// noticed then.
 ///
-/// Seen to fail when the first heartbeat is due when the lease needs it.
+/// Fails if the first heartbeat is due only when the lease needs it.
 #[test]
 fn the_first_heartbeat_of_a_hold_is_due_a_renewal_interval_after_the_grant_at_the_latest() {
     let mut world = World::connected();
     let id = world.hold(NODE);
     world.pass(world.timing().renewal_interval()).unwrap();
-    let (xid, Request::Multi(_)) = world.request() else { panic!("nothing is asked") };
+    let (xid, Request::Multi(_)) = world.request() else { panic!("no heartbeat was sent") };
     let gone = vec![OpResult::Error(Some(ErrorCode::NoNode))];
     world.reply(xid, Ok(Response::Multi(gone))).unwrap();
     assert_eq!(world.events(), [Event::NodeGone { id }]);
 }
 
-/// Another client deleted the node, and the next one made one with the same name: both held it for as
-/// long as their sessions lived, as the check of its path went on to succeed.
+/// Another client deleted the node, and the next one created a node with the same name. Both held it as long
+/// as their sessions lived, because the check of the path continued to succeed.
 ///
-/// Seen to fail with looks at nodes in jeopardy only.
+/// Fails if only nodes in jeopardy are read.
 #[test]
 fn a_node_whose_name_is_used_again_is_looked_at_behind_each_check() {
     for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
         let mut world = World::connected();
-        let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+        let id = world.session.hold(world.now, path(NODE), NameUse::Reused(CZXID));
         for _ in 0..3 {
             world.now = world.now + world.timing().renewal_interval();
             world.answer_proof(51, checked(1), stat(CZXID, 7));
-            assert!(world.is_believed(id));
+            assert!(world.is_proven(id));
         }
-        assert_eq!(world.events(), [], "it was held all the time");
+        assert_eq!(world.events(), [], "it was held without interruption");
 
         world.now = world.now + world.timing().renewal_interval();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
+        assert_eq!((world.is_proven(id), world.session.proof(id)), (false, None));
     }
 }
 
-/// A session that has a thousand nodes would send as many checks with each heartbeat.
+/// Symptom: a session with a thousand nodes sent a thousand checks with each heartbeat.
 #[test]
 fn of_nodes_that_their_holders_watch_one_is_checked() {
-    /// The next heartbeat, which checks this node alone.
+    /// The next heartbeat, which checks only this node.
     fn beats_for(world: &mut World, node: &str) -> i32 {
         world.pass(Duration::ZERO).unwrap();
         let requests = world.requests();
@@ -122,29 +122,29 @@ fn of_nodes_that_their_holders_watch_one_is_checked() {
                 other => panic!("{other:?}"),
             }
         }
-        panic!("nothing is checked");
+        panic!("no check was sent");
     }
 
     let mut world = World::connected();
     let nodes = ["/n-0", "/n-1", "/n-2"];
     let ids = nodes.map(|node| world.session.hold(world.now, path(node), NameUse::Watched(CZXID)));
-    let are_believed = |world: &World| ids.iter().all(|id| world.is_believed(*id));
+    let are_proven = |world: &World| ids.iter().all(|id| world.is_proven(*id));
     for _ in 0..3 {
         world.now = world.now + world.timing().renewal_interval();
         let xid = beats_for(&mut world, "/n-0");
         world.reply(xid, checked(1)).unwrap();
-        assert!(are_believed(&world));
+        assert!(are_proven(&world));
     }
 
-    // The check of another node shows as much.
+    // The check of another node proves this one too.
     let other = world.hold(NODE);
     world.now = world.now + world.timing().renewal_interval();
     let xid = beats_for(&mut world, NODE);
     world.reply(xid, checked(1)).unwrap();
-    assert!(are_believed(&world));
+    assert!(are_proven(&world));
     world.session.unhold(other);
 
-    // One that is missing is told, and the next one stands for the rest.
+    // A missing node is reported, and another one is checked instead.
     world.now = world.now + world.timing().renewal_interval();
     let xid = beats_for(&mut world, "/n-0");
     let gone = vec![OpResult::Error(Some(ErrorCode::NoNode))];
@@ -153,19 +153,18 @@ fn of_nodes_that_their_holders_watch_one_is_checked() {
     beats_for(&mut world, "/n-1");
 }
 
-/// One that was not told to ride out an outage is lost at the deadline, whatever a look shows later.
+/// A hold that does not ride out an outage is lost at the deadline, whatever a later read shows.
 #[test]
 fn a_look_at_the_same_node_brings_nothing_back_that_was_lost() {
     let mut world = World::connected();
-    let id = world.session.hold(world.now, path(NODE), NameUse::Again(CZXID));
+    let id = world.session.hold(world.now, path(NODE), NameUse::Reused(CZXID));
     world.outage();
     world.answer_proof(51, checked(1), stat(CZXID, 7));
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
     assert_eq!(world.events(), []);
 }
 
-/// After a late answer, writes count only when the news had the time to travel, so the next
-/// heartbeat comes just then.
+/// After a late reply, writes count only after a relay delay, so the next heartbeat is sent exactly then.
 #[test]
 fn a_late_answer_makes_the_next_heartbeat_come_early() {
     let mut world = World::holding();
@@ -185,10 +184,10 @@ fn a_late_answer_makes_the_next_heartbeat_come_early() {
     assert_eq!(world.session.poll_timeout(), Some(sure_from));
 }
 
-/// A heartbeat that is due a moment before writes count is sent in vain. If its answer came a moment after
-/// that, the next one was an interval later, and the lease as much shorter when the next outage began.
+/// A heartbeat that is sent just before writes count is useless. If its reply came just after that, the next
+/// one was sent an interval later, and the lease was that much shorter when the next outage began.
 ///
-/// Seen to fail when the next one is not due at that moment.
+/// Fails if the next heartbeat is not due at that moment.
 #[test]
 fn a_heartbeat_that_does_not_count_delays_none_that_does() {
     for share in 0..20 {
@@ -209,11 +208,11 @@ fn a_heartbeat_that_does_not_count_delays_none_that_does() {
     }
 }
 
-/// Nothing can be sent during a handshake. If its answer is slow, what comes next is sent later than
-/// `Timing::newest_answer` allows for. A heartbeat just before that counts would cost the lease an interval
-/// more than `Timing::always_left` says.
+/// Nothing can be sent during a handshake. If its reply is slow, the next message is sent later than
+/// `Timing::newest_answer` allows for. A heartbeat just before writes count would cost the lease an interval
+/// more than `Timing::always_left` allows for.
 ///
-/// Seen to fail when the next heartbeat is not due at that moment.
+/// Fails if the next heartbeat is not due at that moment.
 #[test]
 fn after_a_slow_handshake_a_heartbeat_comes_when_it_counts() {
     for (share, counts) in (0..20).flat_map(|share| [(share, true), (share, false)]) {
@@ -226,7 +225,9 @@ fn after_a_slow_handshake_a_heartbeat_comes_when_it_counts() {
         world.answer_handshake(7).unwrap();
 
         world.pass(Duration::ZERO).unwrap();
-        let (first, Request::Multi(_)) = world.requests()[0] else { panic!("nothing is proven") };
+        let (first, Request::Multi(_)) = world.requests()[0] else {
+            panic!("no heartbeat was sent")
+        };
         world.now = world.now + timing.slowest_answer() * share / 20;
         world.reply(first, checked(1)).unwrap();
         let told = world.now + timing.relay();
@@ -239,11 +240,11 @@ fn after_a_slow_handshake_a_heartbeat_comes_when_it_counts() {
     }
 }
 
-/// A short outage has packets sent again after pauses that double. So answers were late over a connection
-/// that had not been silent for long enough to be left, nothing that was sent over it counted for a relay,
-/// and the lease ended meanwhile.
+/// After a short outage, packets are retransmitted after pauses that double. So replies were late on a
+/// connection that had not been silent long enough to be given up, writes over it did not count for a relay
+/// delay, and the lease ended before they did.
 ///
-/// Seen to fail when a server is left for its silence only.
+/// Fails if a server is given up only for its silence.
 #[test]
 fn a_server_is_left_over_which_the_lease_cannot_be_proven_in_time() {
     let moment = seconds(0.001);
@@ -272,14 +273,14 @@ fn a_server_is_left_over_which_the_lease_cannot_be_proven_in_time() {
         world.shake();
         world.answer_handshake(7).expect("not again");
         world.pass(Duration::ZERO).unwrap();
-        let (xid, Request::Multi(_)) = world.requests()[0] else { panic!("nothing is proven") };
+        let (xid, Request::Multi(_)) = world.requests()[0] else { panic!("no heartbeat was sent") };
         world.reply(xid, checked(1)).expect("not again");
         assert_eq!(world.deadline(), Some(handshake + timing.life_after_touch()));
         assert_eq!(world.session.lease().generation, before.generation, "without a gap");
     }
 }
 
-/// A heartbeat that stood behind all that a program had to write came too late on a slow link.
+/// On a slow link, a heartbeat that was queued behind all the writes of a program came too late.
 #[test]
 fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     let mut world = World::holding();
@@ -295,7 +296,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     let beat = waiting.iter().position(is_multi);
     assert!(beat.is_some_and(|behind| behind * BYTES <= 2 << 20), "{beat:?}");
 
-    // The rest follows as answers come, in order, and what looks for it comes last.
+    // The rest follows as replies arrive, in order, and the search for a node comes last.
     let (mut answered, mut others) = (Vec::new(), Vec::new());
     while !waiting.is_empty() {
         for (xid, request) in std::mem::take(&mut waiting) {
@@ -325,7 +326,7 @@ fn a_heartbeat_waits_for_little_of_what_the_caller_sends() {
     assert_eq!(world.results().len(), 50);
 }
 
-/// Servers that take their time get no more work for it.
+/// Slow servers do not get additional heartbeats.
 #[test]
 fn only_so_many_heartbeats_wait_for_an_answer() {
     let mut world = World::holding();
@@ -339,14 +340,14 @@ fn only_so_many_heartbeats_wait_for_an_answer() {
             break;
         }
         sent += world.requests().into_iter().filter(is_multi).count();
-        // Something that is answered, so that the server is not given up as silent.
+        // An answered request, so that the server does not count as silent.
         world.reply(xid::PING, Ok(Response::Empty)).unwrap();
     }
     assert_eq!(sent, 3, "in {:?}", limit * 2);
 }
 
-/// A thousand long paths made a heartbeat that no server takes: the lease ran out. And whoever was
-/// refused so took the answer to another heartbeat for its own.
+/// A thousand long paths made a heartbeat that every server refuses, so the lease ran out. And a request that
+/// was refused in this way took the reply to another heartbeat for its own.
 #[test]
 fn heartbeats_of_many_long_paths_are_small_and_know_what_they_prove() {
     let mut world = World::connected();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A world with a hold that rides out outages, some time after its grant.
+/// A session with a hold that rides out outages, some time after its grant.
 fn holding(lease: LeaseMode) -> (World, HoldId) {
     let mut world = World::connected_with(config(lease));
     let id = world.hold(NODE);
@@ -17,14 +17,14 @@ fn a_committed_check_and_a_look_at_the_same_node_prove_a_hold_again() {
     for lease in [LeaseMode::Quorum, LeaseMode::Direct] {
         let (mut world, id) = holding(lease);
         world.outage();
-        assert!(!world.is_believed(id), "{lease:?}: a handshake proves nothing");
+        assert!(!world.is_proven(id), "{lease:?}: a handshake proves nothing");
         let (check, look) = world.proof();
         world.reply_at(check, 51, checked(1)).unwrap();
-        assert!(world.session.lease().is_running(world.now), "the session lives");
-        assert!(!world.is_believed(id), "{lease:?}: a check names a path");
+        assert!(world.session.lease().is_running(world.now), "the session is alive");
+        assert!(!world.is_proven(id), "{lease:?}: a check names a path");
         assert_eq!(world.events(), []);
         world.reply_at(look, 51, stat(CZXID, 7)).unwrap();
-        assert!(world.is_believed(id), "{lease:?}");
+        assert!(world.is_proven(id), "{lease:?}");
         assert_eq!(world.events(), [Event::HeldAgain { id }]);
     }
 }
@@ -40,12 +40,12 @@ fn a_hold_that_was_not_told_to_ends_at_the_deadline() {
     let (check, heartbeat) = world.request();
     assert!(matches!(heartbeat, Request::Multi(_)));
     world.reply_at(check, 51, checked(1)).unwrap();
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
     assert_eq!(world.events(), []);
     assert!(!world.session.ride_out(world.now, id, CZXID), "it was interrupted");
 }
 
-/// The path of an exclusive node, or of a claim, is used again.
+/// The paths of exclusive nodes and of claims are reused.
 #[test]
 fn another_node_of_the_same_path_is_not_the_hold() {
     for other in [stat(Zxid(41), 7), stat(CZXID, 8), Err(ErrorCode::NoNode)] {
@@ -53,24 +53,24 @@ fn another_node_of_the_same_path_is_not_the_hold() {
         world.outage();
         world.answer_proof(51, checked(1), other);
         assert_eq!(world.events(), [Event::NodeGone { id }]);
-        assert_eq!((world.is_believed(id), world.session.proof(id)), (false, None));
+        assert_eq!((world.is_proven(id), world.session.proof(id)), (false, None));
     }
 }
 
-/// A server that lags, or a leader that was deposed and does not know, still has the node.
+/// A server that lags behind, or a deposed leader, still has the node.
 #[test]
 fn a_look_without_a_committed_check_proves_nothing() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
     world.answer_proof(51, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
-    assert!(world.session.lease().is_running(world.now), "a direct lease lives by any answer");
-    assert!(!world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now), "any reply extends a direct lease");
+    assert!(!world.is_proven(id));
     assert_eq!(world.events(), []);
 
     // It is tried again.
     world.pass(world.timing().renewal_interval()).unwrap();
     world.answer_proof(52, checked(1), stat(CZXID, 7));
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn a_check_of_another_connection_does_not_count_for_a_look() {
     world.reconnect();
     world.events();
     world.answer_proof(52, Err(ErrorCode::ThrottledOp), stat(CZXID, 7));
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
     assert_eq!(world.events(), []);
 }
 
-/// The client was stopped for longer than its lease, and the connection stayed. What it had sent
-/// before is answered late, so the server may have been stopped too, and what is sent before it can
-/// have told its leader counts for nothing.
+/// The client was paused for longer than its lease, and the connection stayed. The reply to its last request
+/// is late, so the server may have been paused too. Requests sent before the server can have reported to its
+/// leader do not count.
 #[test]
 fn a_proof_that_was_sent_in_doubt_does_not_count() {
     let (mut world, id) = holding(LeaseMode::Quorum);
@@ -101,20 +101,20 @@ fn a_proof_that_was_sent_in_doubt_does_not_count() {
             _ => world.reply_at(xid, 51, Ok(Response::Empty)).unwrap(),
         }
     }
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
     world.answer_proof(52, checked(1), stat(CZXID, 7));
-    assert_eq!(world.events(), [], "it was the first answer, and proves nothing yet");
+    assert_eq!(world.events(), [], "the first reply proves nothing yet");
 
     let wait = world.session.lease().sure_from.since(world.now);
     assert!(wait > Duration::ZERO);
     world.pass(wait).unwrap();
     world.answer_proof(53, checked(1), stat(CZXID, 7));
     assert_eq!(world.events(), [Event::HeldAgain { id }]);
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
 }
 
-/// Servers that were set back to older data have the session and the node that they had then,
-/// whatever happened since.
+/// Servers that were restored from older data have the session and the node of that time, whatever happened
+/// since.
 #[test]
 fn servers_that_are_behind_what_was_seen_prove_nothing() {
     let (mut world, id) = holding(LeaseMode::Quorum);
@@ -124,9 +124,9 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
     world.reply_at(check, 45, checked(1)).unwrap();
     assert_eq!(world.events(), [Event::Rewound { seen: Zxid(50), now: Zxid(45) }]);
     world.reply_at(look, 45, stat(CZXID, 7)).unwrap();
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
 
-    // Not when they have caught up either.
+    // Not after they have caught up either.
     world.pass(world.timing().renewal_interval()).unwrap();
     for (xid, request) in world.requests() {
         match request {
@@ -135,7 +135,7 @@ fn servers_that_are_behind_what_was_seen_prove_nothing() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(world.session.lease().is_running(world.now) && !world.is_believed(id));
+    assert!(world.session.lease().is_running(world.now) && !world.is_proven(id));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn many_holds_in_jeopardy_are_proven_by_one_transaction() {
     for (xid, _) in &requests[1..] {
         world.reply_at(*xid, 51, stat(CZXID, 7)).unwrap();
     }
-    assert!(ids.iter().all(|id| world.is_believed(*id)));
+    assert!(ids.iter().all(|id| world.is_proven(*id)));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_hold_that_is_told_to_end_at_the_deadline_does() {
     world.pass(Duration::ZERO).unwrap();
     let (check, _) = world.request();
     world.reply_at(check, 51, checked(1)).unwrap();
-    assert!(!world.is_believed(id));
+    assert!(!world.is_proven(id));
 }
 
 #[test]
@@ -171,15 +171,16 @@ fn a_direct_lease_needs_no_heartbeat_but_in_jeopardy() {
     let (mut world, id) = holding(LeaseMode::Direct);
     world.outage();
     world.answer_proof(51, checked(1), stat(CZXID, 7));
-    assert!(world.is_believed(id));
+    assert!(world.is_proven(id));
     world.pass(world.timing().renewal_interval()).unwrap();
     let sent = world.requests();
     assert!(sent.iter().all(|(_, request)| *request == Request::Ping), "{sent:?}");
 }
 
-/// Of a grant whose connection is lost in the same moment, no heartbeat was due when the connection went.
+/// If the connection is lost right after a grant, no heartbeat was due at that time.
 ///
-/// Seen to fail when a handshake that goes on with the lease asks for no proof: it stayed in jeopardy for good.
+/// Fails if a handshake that continues the lease does not request a proof: the hold then stayed in jeopardy
+/// forever.
 #[test]
 fn a_hold_that_begins_in_an_outage_is_proven_after_it() {
     for lease in [LeaseMode::Quorum, LeaseMode::Direct] {
@@ -191,7 +192,7 @@ fn a_hold_that_begins_in_an_outage_is_proven_after_it() {
         world.pass(deadline.since(world.now) + seconds(0.1)).unwrap();
         world.connect(7);
         world.answer_proof(51, checked(1), stat(CZXID, 7));
-        assert!(world.is_believed(id), "{lease:?}");
+        assert!(world.is_proven(id), "{lease:?}");
     }
 }
 
@@ -210,7 +211,7 @@ fn a_request_that_is_bound_to_a_hold_is_sent_while_it_is_believed_in() {
     assert!(sent.iter().any(|(_, request)| *request == create("/b")), "a short outage: {sent:?}");
 }
 
-/// What work had asked for during an outage would be sent at its end, without the lock.
+/// Requests of an outage would be sent at its end, without the lock.
 #[test]
 fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
     let (mut world, id) = holding(LeaseMode::Quorum);
@@ -235,11 +236,10 @@ fn a_request_that_is_bound_to_a_hold_in_jeopardy_is_refused() {
     world.session.submit_borrowed(world.now, borrowed(), 4);
     world.session.bind(Vec::new());
     let refused = [(3, Err(RequestError::NotHeld)), (4, Err(RequestError::NotHeld))];
-    assert_eq!(world.results(), refused, "not before it is proven");
+    assert_eq!(world.results(), refused, "not before the hold is proven");
 }
 
-/// A write of the holder before, which waited for a connection, would be sent under the next one, as the
-/// node is the same.
+/// A waiting write of the previous holder would be sent under the next one, because the node is the same.
 #[test]
 fn a_request_that_is_bound_to_the_holder_before_is_refused() {
     let (mut world, id) = holding(LeaseMode::Quorum);
@@ -247,7 +247,7 @@ fn a_request_that_is_bound_to_the_holder_before_is_refused() {
     world.results();
     world.bind(id);
     world.submit(create("/a"), 1);
-    world.session.hand_on(id);
+    world.session.hand_over(id);
     world.bind(id);
     world.submit(create("/b"), 2);
     world.session.bind(Vec::new());

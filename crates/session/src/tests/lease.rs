@@ -1,4 +1,4 @@
-//! What moves the lease, and how long it lasts.
+//! What extends the lease, and how long it lasts.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn a_resumed_session_has_proven_nothing_to_a_quorum_lease() {
     assert_eq!(world.deadline(), before);
 }
 
-/// A client that stalled wrote as soon as it went on, and took the answer for a proof: the leader
-/// had last heard of the session before the stall.
+/// A client that was paused wrote as soon as it resumed, and took the reply for a proof: the leader had last
+/// heard of the session before the pause.
 #[test]
 fn a_write_after_a_stall_proves_what_was_sent_before_it() {
     let mut world = World::holding();
@@ -50,10 +50,10 @@ fn a_write_after_a_stall_proves_what_was_sent_before_it() {
     let (xid, Request::Multi(_)) = requests[0] else { panic!("{requests:?}") };
     world.reply(xid, checked(1)).unwrap();
     let newest = stalled + world.timing().life_after_touch();
-    assert!(world.deadline() <= Some(newest), "{:?}, stalled at {stalled:?}", world.deadline());
+    assert!(world.deadline() <= Some(newest), "{:?}, paused at {stalled:?}", world.deadline());
 }
 
-/// An answer that denies the session moved a direct lease.
+/// A reply that denies the session extended a direct lease.
 #[test]
 fn an_answer_that_denies_the_session_proves_no_life() {
     let mut world = World::connected_with(config(LeaseMode::Direct));
@@ -75,7 +75,7 @@ fn a_resume_with_a_shorter_timeout_shortens_the_lease() {
     assert_eq!(world.deadline(), Some(sent + length));
 }
 
-/// A session that was granted more when it came back got what it began with from the next leader.
+/// A session that was granted a longer timeout when it resumed got its original timeout from the next leader.
 #[test]
 fn a_longer_timeout_at_a_resume_is_not_relied_on() {
     let mut world = World::connected();
@@ -105,8 +105,8 @@ fn how_long_a_lease_lasts_follows_the_timeout() {
     is_that_of(&world, world.session.config().session_timeout);
 }
 
-/// An outage that was survived did cost the lease all the same: the first heartbeat after it was
-/// not counted, as answers had been late.
+/// An outage that was short enough still cost the lease: the first heartbeat after it did not count, because
+/// replies had been late.
 #[test]
 fn after_an_outage_the_first_heartbeat_counts() {
     let mut world = World::holding();

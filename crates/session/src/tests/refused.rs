@@ -19,7 +19,7 @@ impl World {
         request
     }
 
-    /// Tries every second for so long, as long as the session is not given up.
+    /// Tries every second for this long, unless the session is given up.
     fn is_refused_for(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -30,7 +30,7 @@ impl World {
         }
     }
 
-    /// A ping is answered, by a server that is at this transaction.
+    /// A ping is answered by a server at this transaction.
     fn is_at(&mut self, zxid: i64) {
         self.pass(self.timing().ping_interval()).unwrap();
         self.requests();
@@ -38,7 +38,7 @@ impl World {
     }
 }
 
-/// F6: a client was refused for ever with its old transaction, though its session was long over.
+/// F6: a client was refused forever with its old transaction, although its session had long expired.
 #[test]
 fn f6_a_session_that_was_refused_until_it_is_over_takes_its_zxid_with_it() {
     let mut world = World::ahead();
@@ -62,8 +62,8 @@ fn f6_a_session_that_was_refused_until_it_is_over_takes_its_zxid_with_it() {
     assert_eq!(world.events(), [], "told once");
 }
 
-/// A server without a quorum closes every handshake, and its leader gives each session its whole
-/// timeout when there is one again: a session that lived on was given up, with a lock in jeopardy.
+/// A server without a quorum closes every handshake, and when there is a quorum again, the leader gives each
+/// session its whole timeout: a live session was given up, with a lock in jeopardy.
 #[test]
 fn a_session_that_no_server_can_take_is_not_over() {
     let mut world = World::ahead();
@@ -81,7 +81,7 @@ fn a_session_that_no_server_can_take_is_not_over() {
             own => assert_eq!((own, request.last_zxid_seen), (SessionId(7), Zxid(50))),
         }
     }
-    assert_eq!(new, 100, "asked for now and then, in case that all servers are behind");
+    assert_eq!(new, 100, "a new one is requested sometimes, in case all servers are behind");
     world.events();
 
     // The last of eight was not followed by another one.
@@ -90,7 +90,7 @@ fn a_session_that_no_server_can_take_is_not_over() {
     assert_eq!(world.events(), [Event::Connected { session: SessionId(7), is_new: false }]);
 }
 
-/// A server that has room for no new session says nothing of the old one.
+/// A server that refuses new sessions says nothing about the old one.
 #[test]
 fn a_new_session_that_is_refused_in_words_ends_no_old_one() {
     let mut world = World::ahead();
@@ -103,10 +103,10 @@ fn a_new_session_that_is_refused_in_words_ends_no_old_one() {
     assert_eq!(world.session.id(), SessionId(7));
 }
 
-/// A follower of a value on servers that were wiped stayed on the old one for good if its next session lost
-/// its first connection before any answer: on another one only the answer to a sync says so.
+/// After servers were wiped, a follower kept the old value forever if its next session lost its first
+/// connection before any reply: on another connection only the reply to a `sync` shows the rewind.
 ///
-/// Seen to fail when a sync compares nothing.
+/// Fails if a `sync` is not compared.
 #[test]
 fn servers_that_are_behind_are_found_by_a_sync_on_a_later_connection() {
     let mut world = World::ahead();
@@ -141,7 +141,7 @@ fn a_session_that_a_server_takes_in_between_is_not_over() {
     assert_eq!(world.session.id(), SessionId(7));
 }
 
-/// The servers were away between the two, and give the session its full timeout when they are back.
+/// The servers were unreachable in between, and give the session its full timeout afterwards.
 #[test]
 fn refusals_that_are_far_apart_end_no_session() {
     let mut world = World::ahead();
@@ -152,7 +152,7 @@ fn refusals_that_are_far_apart_end_no_session() {
     assert_eq!(world.session.id(), SessionId(7));
 }
 
-/// What cannot be reached may have the session still.
+/// An unreachable server may still have the session.
 #[test]
 fn connections_that_are_lost_end_no_session() {
     let mut world = World::ahead();
@@ -174,7 +174,7 @@ fn a_server_that_goes_on_where_others_were_is_no_rewind() {
     assert_eq!(world.events(), []);
 }
 
-/// A server that does not know of the session yet says nothing of what was lost.
+/// A server that does not know the session yet says nothing about lost data.
 #[test]
 fn only_the_connection_on_which_a_session_began_tells_a_rewind() {
     let mut world = World::ahead();

@@ -8,13 +8,13 @@ const LISTING: u32 = 3;
 const CREATE: u32 = 2;
 const DELETE: u32 = 1;
 
-/// Gives back a node below `/locks` and asks for the next one below a parent.
+/// Releases a node below `/locks` and requests the next one below a parent.
 fn release_and_acquire(world: &mut World, parent: &str) {
     world.clean_up_node("/locks/old", Some(DELETE));
     acquire(world, parent);
 }
 
-/// A world in which both are on their way, and what was sent.
+/// A world in which both are in flight, and the requests that were sent.
 fn replacing() -> (World, Vec<(i32, Request)>) {
     let mut world = World::connected();
     release_and_acquire(&mut world, "/locks");
@@ -22,17 +22,18 @@ fn replacing() -> (World, Vec<(i32, Request)>) {
     (world, sent)
 }
 
-/// What a transaction is answered with, as Apache ZooKeeper does it.
+/// The reply to such a transaction, in the form of Apache ZooKeeper.
 fn replaced() -> Result<Response, ErrorCode> {
     let done = OpResult::Create { path: "/locks/new-1".into() };
     Ok(Response::Multi(vec![OpResult::Delete, done]))
 }
 
 fn acquire(world: &mut World, parent: &str) {
-    assert!(enter(world, parent, None), "somebody waits for the listing");
+    assert!(enter(world, parent, None), "the parent is listed");
 }
 
-/// Gives whether it lists, which it need not if the `known` node goes in the same transaction.
+/// Returns whether the parent is listed, which is not needed if the `known` node is deleted in the same
+/// transaction.
 fn enter(world: &mut World, parent: &str, known: Option<&str>) -> bool {
     let (path, mode) = (&format!("{parent}/new-"), CreateMode::EphemeralSequential);
     let create = Create { path, mode, ..borrowed() };
@@ -58,7 +59,7 @@ fn made() -> Response {
     Response::Created { path: "/locks/new-1".into(), stat: Stat::default() }
 }
 
-/// A transaction of which the operation with this index was refused.
+/// A transaction in which the operation with this index was refused.
 fn refused(index: usize, code: ErrorCode) -> Response {
     let mut results =
         vec![OpResult::Error(None), OpResult::Error(Some(ErrorCode::RuntimeInconsistency))];
@@ -89,8 +90,8 @@ fn a_delete_and_the_next_create_are_one_transaction() {
     assert_eq!(world.request().1, Request::CloseSession, "nothing is left to delete");
 }
 
-/// The listing is left out for who knows it from the node that goes, and not for anybody else: another
-/// contender of the same session may have released last, and knows nothing of the time before.
+/// The listing is omitted for a caller that knows it from the deleted node, and for no other: another
+/// contender of the same session may have released last, and does not know the earlier state.
 #[test]
 fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
     for (known, listed) in [("/locks/old", false), ("/locks/older", true)] {
@@ -107,12 +108,12 @@ fn the_listing_is_left_out_only_with_the_delete_of_the_known_node() {
     let mut world = World::connected();
     world.clean_up_node("/locks/old", None);
     world.transmit();
-    assert!(enter(&mut world, "/locks", Some("/locks/old")), "the delete is on its way");
+    assert!(enter(&mut world, "/locks", Some("/locks/old")), "the delete has been sent");
     assert_eq!(ops(&world.requests()), APART);
 }
 
-/// Apache ZooKeeper answers a create in a transaction without the stat. Taken for a refusal, that
-/// made a second node, for which everybody waited for ever.
+/// Apache ZooKeeper answers a create in a transaction without the stat. Taken for a refusal, that created a
+/// second node, for which all contenders waited forever.
 #[test]
 fn an_answer_without_the_stat_is_one() {
     let (mut world, sent) = replacing();
@@ -145,9 +146,8 @@ fn they_are_two_if_the_delete_is_on_its_way_or_not_the_last_or_of_another_lock()
     }
 }
 
-/// The holder's node was taken away by force, or the parent allows no more nodes. Repeated by the
-/// session, the create overtook the search of an acquire that was given up meanwhile, and left a node
-/// that nobody knew.
+/// The holder's node was taken by force, or the parent does not allow further nodes. Repeated by the session,
+/// the create overtook the search of an acquire that had been given up, and left an unknown node.
 #[test]
 fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it() {
     let refusals = [
@@ -178,8 +178,8 @@ fn what_is_refused_together_is_deleted_by_itself_and_created_by_whoever_wants_it
     }
 }
 
-/// Some servers answer so when they do not know whether it was done. Taken for a refusal, such an
-/// answer made a second node.
+/// Some servers answer like this when they do not know the outcome. Taken for a refusal, such a reply created
+/// a second node.
 #[test]
 fn what_may_have_been_done_is_left_to_be_looked_for() {
     for code in [ErrorCode::ConnectionLoss, ErrorCode::OperationTimeout] {
@@ -247,7 +247,7 @@ fn together_they_may_be_over_the_limit_that_each_is_below() {
     assert_eq!(ops(&world.requests()), APART);
 }
 
-/// A deletion that no bytes were taken of yet is as certain as one that is on its way.
+/// A delete whose bytes have not been taken yet is as certain as one in flight.
 #[test]
 fn a_staged_delete_survives_the_connection_and_comes_before_what_follows() {
     let mut world = World::connected();

@@ -1,4 +1,4 @@
-//! Requests: their order, who waits for what, and what became of them.
+//! Requests: their order and their outcomes.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn requests_are_pipelined_and_answered_in_order() {
     let mut world = World::asking();
     let requests = world.requests();
-    assert_eq!(requests.len(), 2, "both in one go");
+    assert_eq!(requests.len(), 2, "both are sent together");
     world.reply(requests[0].0, created()).unwrap();
     world.reply(requests[1].0, Err(ErrorCode::NoNode)).unwrap();
     let results = world.results();
@@ -42,8 +42,8 @@ fn unsent_requests_wait_for_the_next_connection() {
     assert!(matches!(world.request(), (_, Request::Create2(_))));
 }
 
-/// N31: whatever was asked for in a long outage failed at once and called itself retryable: a program that
-/// tried again made 175,000 attempts a second.
+/// N31: in a long outage every request failed at once with a retryable error: a program that retried made
+/// 175,000 attempts per second.
 #[test]
 fn n31_a_retry_loop_without_servers_waits_a_session_timeout_for_each_error() {
     let mut world = World::connected();
@@ -60,7 +60,7 @@ fn n31_a_retry_loop_without_servers_waits_a_session_timeout_for_each_error() {
     }
     assert_eq!(failures, 10, "in ten session timeouts");
 
-    // The end of the client waits for none of them.
+    // Closing the client does not wait for them.
     world.session.close(world.now);
     assert_eq!(world.results(), [(10, Err(RequestError::Closed))]);
     assert_eq!(world.session.contact(), Contact::Closed);
@@ -78,7 +78,7 @@ fn requests_wait_for_a_session_timeout_and_no_longer() {
     assert_eq!(world.session.contact(), Contact::Unreachable);
     world.submit(create("/b"), 2);
     let unreachable = || Err(RequestError::Unreachable);
-    assert_eq!(world.results(), [(1, unreachable())], "the other one has a time of its own");
+    assert_eq!(world.results(), [(1, unreachable())], "the other request has its own time limit");
     world.pass(seconds(1.0)).unwrap();
     world.submit(create("/c"), 3);
     world.pass(TIMEOUT - seconds(1.1)).unwrap();
@@ -91,7 +91,7 @@ fn requests_wait_for_a_session_timeout_and_no_longer() {
     assert_eq!(world.session.contact(), Contact::Connected, "the session may have lived on");
 }
 
-/// Answers that take long are a sign that more requests would keep a heartbeat waiting.
+/// Slow replies are a sign that more requests would delay a heartbeat.
 #[test]
 fn requests_wait_while_something_is_without_an_answer_for_long() {
     let mut world = World::connected();

@@ -1,9 +1,9 @@
-//! Answers that are longer than the client takes.
+//! Replies that are longer than the client accepts.
 
 use super::*;
 
-/// A server sends also what a client does not take. To leave it would be to read the same again, and to
-/// have everything in doubt meanwhile.
+/// A server may send more than a client accepts. Closing the connection would lead to the same read again,
+/// and would put everything else in doubt until then.
 #[test]
 fn an_answer_that_is_too_long_fails_its_read_alone() {
     let mut world = World::with_short_frames();
@@ -20,12 +20,12 @@ fn an_answer_that_is_too_long_fails_its_read_alone() {
         });
     }
 
-    // However the bytes come in, and however slowly, as long as they come.
+    // Independent of how the bytes are divided, and how slowly they arrive.
     let limit = world.timing().silence_limit();
     for part in bytes.chunks(700) {
         world.to_client.extend_from_slice(part);
         world.deliver().unwrap();
-        assert!(world.to_client.len() <= 700, "nothing is kept of it");
+        assert!(world.to_client.len() <= 700, "its bytes are not kept");
         world.pass(limit.mul_f64(0.9)).unwrap();
     }
     let too_long = Err(RequestError::AnswerTooLong { len, max: 1_000 });
@@ -50,13 +50,13 @@ fn what_is_too_long_and_no_answer_to_a_read_ends_the_connection() {
     }
 }
 
-/// It would be as long on the next connection, and end that one too.
+/// The reply would be equally long on the next connection, and end that one too.
 #[test]
 fn a_read_whose_answer_is_too_long_to_be_skipped_fails_with_its_length() {
     let mut world = World::with_short_frames();
     world.submit(get_data("/long"), 1);
     let (xid, _) = world.request();
-    let len = MOST_SKIPPED + 1;
+    let len = MAX_SKIPPED_REPLY + 1;
     world.to_client.extend_from_slice(&i32::try_from(len).unwrap().to_be_bytes());
     world.deliver().unwrap();
     ReplyHeader { xid, zxid: Zxid(50), error: 0 }.encode(&mut world.to_client);
@@ -65,7 +65,7 @@ fn a_read_whose_answer_is_too_long_to_be_skipped_fails_with_its_length() {
     assert_eq!(world.results(), [(1, Err(RequestError::AnswerTooLong { len, max: 1_000 }))]);
 }
 
-/// Its listing is as long on the next connection, so it waits for a while.
+/// Its listing is equally long on the next connection, so the retry is delayed.
 #[test]
 fn a_cleanup_whose_answer_is_too_long_costs_no_connection_and_goes_on() {
     let mut world = World::with_short_frames();
@@ -83,7 +83,7 @@ fn a_cleanup_whose_answer_is_too_long_costs_no_connection_and_goes_on() {
     assert!(world.requests().iter().any(is_listing));
 }
 
-/// The rest of an answer belongs to its connection.
+/// The rest of a reply belongs to its connection.
 #[test]
 fn nothing_is_skipped_on_the_next_connection() {
     let mut world = World::with_short_frames();

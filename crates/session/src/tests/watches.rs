@@ -1,4 +1,4 @@
-//! Watches over connections, and on servers of all ages.
+//! Watches across connections, and on servers of different versions.
 
 use lockkeeper_wire::{AddWatchMode, AddWatchRequest, RemoveWatchesRequest, WatcherKind};
 
@@ -25,13 +25,13 @@ impl World {
         id
     }
 
-    /// Whether only this watcher is told of something now.
+    /// Whether an event fires exactly this watcher.
     fn tells_only(&mut self, watcher: WatchId) -> bool {
         matches!(self.events()[..], [Event::Watch { id, .. }] if id == watcher)
     }
 
-    /// A client that has seen transaction 50, whose session has expired, and that wants servers which
-    /// have it.
+    /// A client that has seen transaction 50, whose session has expired, and that requires servers which have
+    /// applied that transaction.
     fn going_forward() -> Self {
         let config = Config { reads_go_forward: true, ..config(LeaseMode::Quorum) };
         let mut world = Self::connected_with(config);
@@ -50,7 +50,7 @@ impl World {
     }
 }
 
-/// W1: an event of the new connection was taken before anybody knew that there was a gap.
+/// W1: an event of the new connection was delivered before the gap was reported.
 #[test]
 fn a_stream_is_told_of_a_reconnect_before_anything_of_the_new_connection() {
     let mut world = World::connected();
@@ -116,7 +116,7 @@ fn a_server_that_does_not_know_persistent_kinds_is_asked_to_remove_any() {
     assert!(matches!(&removed[..], [(_, path, kind)] if path == "/a" && *kind == any));
     world.reply(removed[0].0, Ok(Response::Empty)).unwrap();
 
-    // It is known from then on, until another server may be there.
+    // The kind is known from then on, until the server may be a different one.
     let stream = world.watch("/b", WatchKind::PersistentRecursive);
     world.session.unwatch(world.now, stream);
     assert!(matches!(world.removed()[..], [(_, _, kind)] if kind == any));
@@ -126,7 +126,7 @@ fn a_server_that_does_not_know_persistent_kinds_is_asked_to_remove_any() {
     assert!(matches!(world.removed()[..], [(_, _, kind)] if kind != any));
 }
 
-/// To remove any would have taken the watch of somebody who came meanwhile.
+/// Removing any kind would have removed the watch of a watcher that was added in between.
 #[test]
 fn a_watch_that_cannot_be_removed_alone_stays_while_others_watch_its_path() {
     let mut world = World::connected();
@@ -180,15 +180,15 @@ fn the_end_of_a_persistent_watch_waits_for_the_watchers_that_it_serves() {
     assert!(matches!(world.removed()[..], [_]));
 }
 
-/// W7: the next session was given to a server that lags, and reads went back.
+/// W7: the next session was created by a server that lags behind, and reads went back.
 #[test]
 fn a_new_session_wants_a_server_that_has_what_the_last_one_saw() {
     let mut world = World::going_forward();
     assert_eq!(world.shake().last_zxid_seen, Zxid(50));
     world.session.handle_refused(world.now);
-    assert_eq!(world.shake().last_zxid_seen, Zxid(50), "another may be up to date");
+    assert_eq!(world.shake().last_zxid_seen, Zxid(50), "another server may be up to date");
     world.answer_handshake(8).unwrap();
-    assert_eq!(world.session.last_zxid(), Zxid(0), "this session has had no answer");
+    assert_eq!(world.session.last_zxid(), Zxid(0), "this session has not had a reply");
 }
 
 #[test]
@@ -226,8 +226,7 @@ fn watches_are_armed_again_before_anything_else() {
     assert!(world.tells_only(data_watch));
 }
 
-/// A server that is overloaded answers so. Whoever waited for an event had no watch any more, and
-/// waited for ever.
+/// An overloaded server answers like this. The watcher then had no watch, and waited forever.
 #[test]
 fn a_connection_on_which_watches_are_not_armed_again_is_given_up() {
     let mut world = World::connected();
@@ -261,8 +260,8 @@ fn a_watch_that_nobody_wants_is_removed_from_the_server() {
     assert_eq!(world.request().1, get_data("/a"), "never asked for");
 }
 
-/// The first watcher went away while the second one's request was on its way; that request
-/// failed, and nobody told the server that its watch was not wanted any more.
+/// The first watcher was dropped while the second one's request was in flight; that request failed, and the
+/// server was never asked to remove the unused watch.
 #[test]
 fn l8_a_watch_that_outlived_its_watcher_is_removed_when_the_last_request_fails() {
     let mut world = World::connected();
@@ -276,7 +275,7 @@ fn l8_a_watch_that_outlived_its_watcher_is_removed_when_the_last_request_fails()
     let request = world.answer(Ok(Response::Empty));
     assert!(matches!(request, Request::RemoveWatches(_)), "{request:?}");
 
-    // Alone, a request that fails has left nothing.
+    // A failed request without other watchers has left nothing.
     world.watch_data("/a", 3);
     world.answer(Err(ErrorCode::NoNode));
     assert_eq!(world.requests(), []);

@@ -1,4 +1,4 @@
-//! The client: a real session, a clock that drifts, and a driver that does without sockets.
+//! The client: a real session, a clock that drifts, and a driver without sockets.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use lockkeeper_wire::{PathRequest, Request, SetDataRequest, ZnodePath};
 pub(crate) struct Client {
     pub(crate) session: Session<()>,
     input: BytesMut,
-    /// What its clock shows at the beginning, and how fast it runs.
+    /// The reading of its clock at the beginning, and how fast it runs.
     ahead: Duration,
     rate: f64,
-    /// The latest deadline that it was ever told, in true time.
+    /// The latest deadline that it ever had, in true time.
     deadline: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Client {
         self.session.handle_timeout(self.read_clock(now))
     }
 
-    /// Something of its own that is no proof, or is one: a `sync` or a write.
+    /// A request of its own: a `sync`, which proves nothing, or a write, which is a proof.
     pub(crate) fn chat(&mut self, now: Duration, random: &mut fastrand::Rng) {
         let path = "/other".to_owned();
         let request = match random.bool() {
@@ -80,7 +80,7 @@ impl Client {
         bytes
     }
 
-    /// What is left of its lease, by its own clock.
+    /// The remaining lease, by its own clock.
     pub(crate) fn left(&self, now: Duration) -> Duration {
         self.session.lease().remaining(self.read_clock(now))
     }
@@ -100,7 +100,7 @@ impl Client {
     }
 
     fn true_time(&self, reading: Instant) -> Duration {
-        // Rounded up: who is woken too early asks again and again.
+        // Rounded up, because waking up too early causes repeated wake-ups.
         let passed = reading.since_start().saturating_sub(self.ahead);
         passed.div_f64(self.rate) + Duration::from_nanos(100)
     }

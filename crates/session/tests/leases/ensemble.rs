@@ -1,10 +1,9 @@
 //! Three servers, as far as the life of one session depends on them.
 //!
-//! A follower answers pings by itself, and tells its leader in the answer to the leader's own ping,
-//! twice a tick, that it has heard of the session. A handshake goes to the leader at once. A write
-//! is committed if the leader has a follower; it is no touch. A new leader gives every session a
-//! whole timeout. A leader that has noticed that it is alone does not lead any more, and is elected
-//! anew if it is to.
+//! A follower answers pings by itself, and reports to its leader, in the reply to the leader's own ping twice
+//! a tick, that it has heard of the session. A handshake goes to the leader at once. A write is committed if
+//! the leader has a follower, but does not touch the session. A new leader gives every session a whole
+//! timeout. A leader that has noticed that it is alone stops leading, and must be elected again.
 
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ pub(crate) const SERVERS: usize = 3;
 
 #[derive(Debug, Default)]
 struct Server {
-    /// The epoch that it serves in; `None` while it serves nobody.
+    /// The epoch in which it serves; `None` while it does not serve clients.
     epoch: Option<usize>,
-    /// Whether it has heard of the session since it told its leader last.
+    /// Whether it has heard of the session since its last report to the leader.
     heard: bool,
     is_isolated: bool,
     is_paused: bool,
@@ -23,19 +22,19 @@ struct Server {
 #[derive(Debug)]
 struct Epoch {
     leader: usize,
-    /// When the leader touched the session last.
+    /// When the leader last touched the session.
     touched: Duration,
 }
 
-/// What comes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Answered,
-    /// Nobody answers, as there is no way to a leader with a quorum.
+    /// There is no reply, because a leader with a quorum is unreachable.
     Hangs,
-    /// The session is over.
+    /// The session has expired.
     Expired,
-    /// The server serves nobody.
+    /// The server does not serve clients.
     Refused,
 }
 
@@ -63,17 +62,17 @@ impl Ensemble {
         self.servers[server].is_paused
     }
 
-    /// When the session was expired by a leader with a quorum.
+    /// When a leader with a quorum expired the session.
     pub(crate) fn expired(&self) -> Option<Duration> {
         self.expired
     }
 
-    /// When it will be, unless something is heard of it.
+    /// When the session will expire, unless a server hears of it.
     pub(crate) fn expiry(&self) -> Duration {
         self.epochs.last().expect("there is always one").touched + self.timeout
     }
 
-    /// Ends the session if it has been silent for too long.
+    /// Expires the session if it has been silent for too long.
     pub(crate) fn expire(&mut self, now: Duration) {
         let current = self.epochs.len() - 1;
         if self.expired.is_none() && self.has_quorum(current) && self.expiry() <= now {
@@ -116,7 +115,7 @@ impl Ensemble {
 
     pub(crate) fn set_paused(&mut self, server: usize, is_paused: bool, now: Duration) {
         self.servers[server].is_paused = is_paused;
-        // A leader's pings come before anything that it is to commit, or a follower forwards.
+        // A leader's pings precede everything that it commits or that a follower forwards.
         (0..SERVERS).for_each(|server| self.relay(server, now));
     }
 
@@ -124,7 +123,8 @@ impl Ensemble {
         self.servers[server].is_isolated = true;
     }
 
-    /// It is with the others again, and follows whoever leads now; `true` if that had to be decided.
+    /// It is connected to the others again, and follows the present leader. Returns `true` if one had to be
+    /// elected.
     pub(crate) fn heal(&mut self, server: usize, now: Duration) -> bool {
         let current = self.epochs.len() - 1;
         let follows = !self.servers[server].is_paused && self.leads(current);
@@ -133,7 +133,7 @@ impl Ensemble {
         self.elect(now)
     }
 
-    /// It has noticed that it is alone, or not the leader any more.
+    /// It has noticed that it is alone, or that it is no longer the leader.
     pub(crate) fn leave(&mut self, server: usize) {
         let current = self.epochs.len() - 1;
         let is_old = self.servers[server].epoch.is_some_and(|epoch| epoch < current);
@@ -142,7 +142,7 @@ impl Ensemble {
         }
     }
 
-    /// Those who miss their leader elect another one; `true` if they did.
+    /// Servers without a leader elect another one. Returns `true` if they did.
     pub(crate) fn elect(&mut self, now: Duration) -> bool {
         let is_well = |server: &usize| {
             let Server { is_isolated, is_paused, .. } = self.servers[*server];
@@ -195,7 +195,7 @@ impl Ensemble {
         })
     }
 
-    /// Whether its leader has not left it.
+    /// Whether its leader still has it as a follower.
     fn leads(&self, epoch: usize) -> bool {
         self.servers[self.epochs[epoch].leader].epoch == Some(epoch)
     }

@@ -1,13 +1,12 @@
-//! What a lease is worth, against an ensemble in virtual time: the session is the very code of
-//! production, and three servers do what ZooKeeper's do with sessions, cut off, paused and deposed by
-//! seed.
+//! Checks leases against an ensemble in virtual time. The session is the product code, and three simulated
+//! servers treat sessions like ZooKeeper's. Seeds decide when they are cut off, paused and deposed.
 //!
-//! Two promises are checked. *Nobody is let in before the deadline*: no leader with a quorum ever
-//! expires a session whose lease goes on. *Nobody is put out for nothing*: an outage that is shorter
-//! than `Timing::outage`, or servers that answer within `Timing::slowest_answer`, interrupt no lease.
+//! Two promises are checked. *A lease never ends too late*: no leader with a quorum expires a session whose
+//! lease is still valid. *A lease never ends too early*: an outage that is shorter than `Timing::outage`, or
+//! servers that reply within `Timing::slowest_answer`, do not interrupt a lease.
 //!
-//! Assumed, as in `docs/guarantees.md`: clocks drift by less than one hundredth, and a follower that
-//! comes back from a pause answers its leader before it forwards anything.
+//! Assumptions, as in `docs/guarantees.md`: clocks drift by less than one percent, and a follower that
+//! resumes after a pause answers its leader before it forwards anything.
 
 mod client;
 mod ensemble;
@@ -19,16 +18,15 @@ use lockkeeper_session::{LeaseMode, Timing};
 
 use crate::world::{Trouble, World};
 
-/// The seeds of each test: those from 1 on, as many as `LOCKKEEPER_LEASE_SEEDS` says, and beginning with
-/// another one if `LOCKKEEPER_LEASE_FIRST` names it.
+/// The seeds of each test: `LOCKKEEPER_LEASE_SEEDS` many, starting from 1 or from `LOCKKEEPER_LEASE_FIRST`.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("LOCKKEEPER_LEASE_FIRST").unwrap_or(1);
     first..first + number("LOCKKEEPER_LEASE_SEEDS").unwrap_or(2_500)
 }
 
-/// Timeouts as servers grant them, from 2 ticks on, of a second and more: a few round trips of this
-/// network must be short beside them.
+/// Timeouts that servers can grant, at least 2 ticks and at least a second: a few round trips of this network
+/// must be short in comparison.
 fn timing_of(seed: u64) -> Timing {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x71);
     let tick = Duration::from_millis([500, 1_000, 2_000, 2_000][random.usize(0..4)]);
@@ -51,7 +49,7 @@ fn no_session_expires_before_its_lease_has_ended() {
             );
         }
     }
-    // Else nothing was tried.
+    // Otherwise the test would not have tested anything.
     let tried = seeds().end - seeds().start;
     assert!(expired * 4 > tried, "{expired} sessions expired");
 }

@@ -1,4 +1,4 @@
-//! Time, the links, and what goes wrong.
+//! Time, the links, and the faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use lockkeeper_wire::{
 use crate::client::Client;
 use crate::ensemble::{Ensemble, Outcome, SERVERS};
 
-/// How many lines a story has.
+/// The maximum number of lines of a story.
 const STORY: usize = 120;
 
 const SESSION: SessionId = SessionId(7);
 
-/// What goes wrong in a run.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Anything,
-    /// Outages that are survived, with time to recover in between.
+    /// Outages that must be survived, with time to recover in between.
     Outages,
-    /// Each answer takes as long as answers may.
+    /// Every reply takes the maximum time.
     SlowAnswers,
 }
 
@@ -61,9 +61,9 @@ struct Connection {
     number: u64,
     server: usize,
     is_accepted: bool,
-    /// A request hangs, and all that come after it.
+    /// A request hangs, and so do all that come after it.
     hangs: bool,
-    /// When what was sent last arrives, in each direction.
+    /// When the last message arrives, in each direction.
     at_server: Duration,
     at_client: Duration,
 }
@@ -79,17 +79,17 @@ pub(crate) struct World {
     ensemble: Ensemble,
     connection: Option<Connection>,
     connections: u64,
-    /// Until when nothing passes, and the client does nothing.
+    /// Until when no message passes, and the client does nothing.
     link_cut: Duration,
     client_paused: Duration,
-    /// Until when every attempt to connect is refused.
+    /// Until when every connection attempt is refused.
     refused: Duration,
-    /// What waits for a paused server.
+    /// The messages that wait for a paused server.
     backlog: [Vec<Event>; SERVERS],
     is_proven: bool,
     is_interrupted: bool,
     least_left: Duration,
-    /// A run ends when less is left of a lease: the story is to tell why.
+    /// The remaining lease below which a run ends, so that the story shows the reason.
     least_allowed: Duration,
     story: VecDeque<(Duration, Event)>,
 }
@@ -130,12 +130,12 @@ impl World {
         world
     }
 
-    /// Ends runs when less is left of a lease.
+    /// Ends runs when less of a lease remains.
     pub(crate) fn allow_least(&mut self, least: Duration) {
         self.least_allowed = least;
     }
 
-    /// Lets time pass, until the session has expired at the latest.
+    /// Advances the time until the session has expired at the latest.
     pub(crate) fn run(&mut self, end: Duration) {
         while self.now < end
             && self.ensemble.expired().is_none()
@@ -154,14 +154,14 @@ impl World {
             } else if wakes <= self.now && self.client.timeout(self.now).is_err() {
                 self.drop_connection();
             } else if next < wakes.min(queued) && self.ensemble.expired().is_none() {
-                // There is no quorum to expire it: time goes on.
+                // Without a quorum, the session cannot expire yet.
                 self.now = wakes.min(queued);
             }
             self.transmit();
         }
     }
 
-    /// The latest deadline that the client was told, and when the session was expired, if it was.
+    /// The latest deadline that the client had, and when the session was expired, if it was.
     pub(crate) fn deadline_and_expiry(&self) -> Option<(Duration, Duration)> {
         Some((self.client.deadline(), self.ensemble.expired()?))
     }
@@ -175,14 +175,14 @@ impl World {
         self.least_left
     }
 
-    /// What happened at last.
+    /// The last events.
     pub(crate) fn story(&self) -> String {
         let Self { timing, ensemble, story, .. } = self;
         let lines: Vec<_> = story.iter().map(|(at, event)| format!("{at:?} {event:?}")).collect();
         format!("{}\n{timing:?}\n{ensemble:?}", lines.join("\n"))
     }
 
-    // ----- what happens -----------------------------------------------------------------------
+    // ----- events -----------------------------------------------------------------------------
 
     fn handle(&mut self, event: Event) {
         if !matches!(event, Event::Relay(_) | Event::Chat) {
@@ -206,7 +206,7 @@ impl World {
                 self.schedule(self.timing.relay(), Event::Relay(server));
             }
             Event::Chat => {
-                // A program of its own, in a world where it may write as it likes.
+                // A write of the program, in runs that allow it.
                 if self.trouble == Trouble::Anything && self.client_paused <= self.now {
                     self.client.chat(self.now, &mut self.random);
                 }
@@ -253,8 +253,8 @@ impl World {
         self.schedule(again, Event::Goes { wrong: true });
     }
 
-    /// How long after an outage the next one may begin: what was sent during it comes late, the server tells
-    /// its leader of it, and a heartbeat shows that.
+    /// The minimum time between two outages: messages sent during an outage arrive late, the server reports
+    /// them to its leader, and a heartbeat proves that.
     fn recovery(&self) -> Duration {
         let timing = &self.timing;
         timing.silence_limit() + timing.relay() + timing.renewal_interval()
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Cuts a server off from the others, and lets them all notice, sooner or later.
+    /// Cuts a server off from the others. All of them notice, sooner or later.
     fn isolate(&mut self, server: usize, after: Duration, lasts: Duration) {
         let notices = after + Duration::from_millis(100) + self.share(self.timing.timeout() * 2);
         self.schedule(after, Event::Isolate(server));
@@ -376,14 +376,14 @@ impl World {
         }
     }
 
-    /// Those who have another leader now take leave of their clients.
+    /// Servers that follow another leader now close their clients' connections.
     fn follow(&mut self, is_elected: bool) {
         if is_elected {
             (0..SERVERS).for_each(|server| self.close_unless_deposed(server));
         }
     }
 
-    /// Whoever changes its leader closes its connections; one that was deposed does not know yet.
+    /// A server that changes its leader closes its connections; a deposed leader does not know yet.
     fn close_unless_deposed(&mut self, server: usize) {
         let is_well = !self.ensemble.is_paused(server);
         if is_well && self.ensemble.write(server, self.now) == Outcome::Answered {
@@ -437,7 +437,7 @@ impl World {
             false => self.ensemble.read(server, self.now),
         };
         let connection = self.connection.as_mut().expect("it is the current one");
-        // A ping is answered although something before it hangs.
+        // A ping is answered even if an earlier request hangs.
         connection.hangs |= outcome == Outcome::Hangs;
         if connection.hangs && request != Request::Ping {
             return;
@@ -471,7 +471,7 @@ impl World {
         self.schedule(arrival - self.now, event);
     }
 
-    /// Remembers an event for the story.
+    /// Records an event for the story.
     fn tell(&mut self, event: Event) {
         if self.story.len() >= STORY {
             self.story.pop_front();
@@ -479,9 +479,8 @@ impl World {
         self.story.push_back((self.now, event));
     }
 
-    /// When a packet that is sent now gets through. One that was lost is sent again after pauses
-    /// that double, so it comes later than the way is free again, by as long as it has waited at
-    /// most.
+    /// When a packet that is sent now arrives. A lost packet is retransmitted after pauses that double, so it
+    /// arrives after the end of the outage, by at most the time that it has waited.
     fn passes_at(&mut self) -> Duration {
         let waits = self.link_cut.saturating_sub(self.now);
         self.now + waits + self.share(waits)
@@ -494,12 +493,12 @@ impl World {
         self.queue.insert((self.now.max(after + self.now), self.events), event);
     }
 
-    /// A part of a time.
+    /// A fraction of a time.
     fn share(&mut self, of: Duration) -> Duration {
         of.mul_f64(self.random.f64())
     }
 
-    /// Notes what is left of the lease just before the next event.
+    /// Records what remains of the lease just before the next event.
     fn note_left(&mut self, next: Duration) {
         let left = self.client.left(next);
         let is_connected = self.client.session.contact() == Contact::Connected;

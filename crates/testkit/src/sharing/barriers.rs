@@ -1,8 +1,8 @@
-//! Programs that wait for each other: parties of a double barrier, which enter and leave, give up, drop what they have
-//! and die inside; and beside them a latch that is counted down, and a barrier that is closed and opened.
+//! Programs that wait for each other. The parties of a double barrier enter and leave, give up, drop their entries and
+//! crash inside. Other programs count down a latch, and close and open a barrier (the gate).
 //!
-//! A party says what it is told: who is inside with it, who has died, and when it may leave. By these,
-//! [`crate::checker`] compares what all of them say.
+//! A party records what it learns: the parties inside with it, the deaths, and when it may leave. [`crate::checker`]
+//! compares these records.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,54 +21,55 @@ use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const ROUNDS: &str = "/barriers/rounds";
 const LATCH: &str = "/barriers/latch";
 const GATE: &str = "/barriers/gate";
 
-/// How long to wait for something else to come.
+/// The interval between two looks.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Longer than it takes until everybody who waits has a watch, when all is well.
+/// Longer than all waiters need to set a watch when all is well.
 const WHILE: Duration = Duration::from_secs(30);
 
-/// How often each party goes through a round in the end.
+/// How many rounds each party completes after the faults.
 const ROUNDS_AT_THE_END: u32 = 2;
 
-/// How the parties of a barrier are called.
+/// How the parties of a barrier are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
-    /// Each program has its own.
+    /// Each program has its own name.
     Own,
-    /// Each entry has another one.
+    /// Each entry has a new name.
     OfEachEntry,
-    /// Those that are too many have the names of others.
+    /// Surplus programs share the names of others.
     Shared,
-    /// The same, and the barrier knows all of them.
+    /// Like [`Names::Shared`], and all names are declared to the barrier.
     Declared,
 }
 
-/// What the barriers of a run are like.
+/// The settings of the barriers in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct BarrierTerms {
     /// How many parties a round needs.
     parties: usize,
-    /// How many programs enter.
+    /// How many programs enter the rounds.
     pub programs: usize,
     names: Names,
     deaths: Deaths,
-    /// From which the latch is counted down.
+    /// The initial count of the latch.
     from: u64,
-    /// Whether the latch is closed again.
+    /// Whether the latch is reset.
     resets: bool,
-    /// Whether nothing that happens is a reason for an error.
+    /// Whether the run contains no fault that would justify an error.
     is_well: bool,
 }
 
 impl BarrierTerms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    /// Chooses settings at random. `is_well`: no session is lost, and every outage is shorter than a session's
+    /// lifetime.
     pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
         let parties = random.usize(2..6);
         let names = [Names::Own, Names::OfEachEntry, Names::Shared, Names::Declared];
@@ -76,14 +77,14 @@ impl BarrierTerms {
             parties,
             programs: parties + random.usize(0..4).saturating_sub(1),
             names: names[random.usize(0..names.len())],
-            deaths: [Deaths::FailTheRound, Deaths::AreTold][random.usize(0..2)],
+            deaths: [Deaths::FailRound, Deaths::Report][random.usize(0..2)],
             from: random.u64(5..40),
             resets: random.u8(0..3) == 0,
             is_well,
         }
     }
 
-    /// What a party of this program is called.
+    /// The party's name for an entry of this program.
     fn name(&self, program: usize, entry: u64) -> String {
         match self.names {
             Names::Own => format!("p{program}"),
@@ -99,25 +100,25 @@ impl BarrierTerms {
             Names::Declared => builder.names((0..self.parties).map(|party| self.name(party, 0))),
             _ => builder,
         };
-        builder.build().expect("a path")
+        builder.build().expect("a valid path")
     }
 
     fn latch(&self, client: &Client) -> CountDownLatch {
-        CountDownLatch::new(client, LATCH, self.from).expect("a path")
+        CountDownLatch::new(client, LATCH, self.from).expect("a valid path")
     }
 }
 
-/// What the programs of a run know of each other.
+/// State that the programs of a run share.
 #[derive(Debug)]
 pub struct BarrierOrders {
-    /// Through how many rounds each program has gone in the end; `None` before that.
+    /// How many rounds each program has completed after the faults; `None` before that.
     completed: Mutex<Option<BTreeMap<usize, u32>>>,
     has_completed: Notify,
-    /// How many die inside in the end.
+    /// How many parties are still to crash inside after the faults.
     doomed: AtomicU32,
     /// Whether the parties are to end.
     is_over: watch::Sender<bool>,
-    /// Whether those that wait at the gate are to end.
+    /// Whether the waiters at the gate are to end.
     has_opened: watch::Sender<bool>,
 }
 
@@ -135,20 +136,20 @@ impl Default for BarrierOrders {
 
 impl BarrierOrders {
     fn complete(&self, program: usize) {
-        let mut completed = self.completed.lock().expect("nobody panics with it");
+        let mut completed = self.completed.lock().expect("not poisoned");
         let Some(completed) = &mut *completed else { return };
         *completed.entry(program).or_default() += 1;
         self.has_completed.notify_one();
     }
 
-    /// The programs that have not gone through enough rounds.
+    /// The programs that have not completed enough rounds.
     fn late(&self, programs: usize) -> Vec<usize> {
-        let completed = self.completed.lock().expect("nobody panics with it");
+        let completed = self.completed.lock().expect("not poisoned");
         let of = |program: &usize| completed.as_ref().and_then(|it| it.get(program)).copied();
         (0..programs).filter(|it| of(it).is_none_or(|times| times < ROUNDS_AT_THE_END)).collect()
     }
 
-    /// Whether the next one that is inside is to die there, in the end.
+    /// Whether the next party inside is to crash there, after the faults.
     fn dooms(&self) -> bool {
         let one_less = |doomed: u32| doomed.checked_sub(1);
         self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
@@ -157,17 +158,17 @@ impl BarrierOrders {
 
 /// A program that uses barriers.
 pub struct BarrierProgram {
-    /// Where it runs.
+    /// The environment in which it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
     pub client: Client,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What follows from the seed.
+    /// The source of its decisions, which follow from the seed.
     pub random: fastrand::Rng,
-    /// What the barriers are like.
+    /// The settings of the barriers.
     pub terms: BarrierTerms,
-    /// What all of them know.
+    /// The state that all programs share.
     pub orders: Arc<BarrierOrders>,
 }
 
@@ -177,7 +178,7 @@ impl std::fmt::Debug for BarrierProgram {
     }
 }
 
-/// What may happen to a party by itself.
+/// What may happen to one party.
 struct PartyFate {
     /// The number of its program.
     program: usize,
@@ -188,29 +189,29 @@ struct PartyFate {
 /// When a program gives up waiting.
 enum Limit {
     Never,
-    /// It says so when it enters.
+    /// It passes a timeout when it enters.
     After(Duration),
     /// It drops the call.
     Dropped(Duration),
 }
 
-/// The job of a party, which one program after the other has.
+/// The role of a party, which successive programs fill.
 #[derive(Debug)]
 pub struct PartyJob<S> {
     /// Its machine.
     pub place: S,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
     /// Its number.
     pub program: usize,
-    /// What the barriers are like.
+    /// The settings of the barriers.
     pub terms: BarrierTerms,
-    /// What all programs know.
+    /// The state that all programs share.
     pub orders: Arc<BarrierOrders>,
 }
 
 impl<S: Workplace> PartyJob<S> {
-    /// Returns when all is over.
+    /// Returns at the end of the run.
     pub async fn fill(self, random: fastrand::Rng) {
         let life = |life, client, random, die: Die| {
             let program = BarrierProgram {
@@ -229,7 +230,7 @@ impl<S: Workplace> PartyJob<S> {
 }
 
 impl BarrierProgram {
-    /// Enters and leaves, round after round, until all is over.
+    /// Enters and leaves round after round until the end of the run.
     async fn take_part(mut self, fate: PartyFate) {
         let barrier = self.terms.rounds(&self.client);
         let mut over = self.orders.is_over.subscribe();
@@ -256,7 +257,7 @@ impl BarrierProgram {
             _ => Limit::Dropped(limit),
         };
         let session = self.client.session_id();
-        self.tell(Told::Enters { entry, party: party.clone() });
+        self.tell(DataEvent::Enters { entry, party: party.clone() });
         let entering = async {
             match limit {
                 Limit::After(limit) => barrier.enter_timeout(&party, limit).await,
@@ -277,14 +278,14 @@ impl BarrierProgram {
         };
 
         if self.client.session_id() != session {
-            self.tell(Told::EntersAgain { entry });
+            self.tell(DataEvent::EntersAgain { entry });
         }
         match entered? {
             Ok(round) => return Some((entry, round)),
             Err(BarrierError::TimedOut { missing, .. }) => {
-                self.tell(Told::TimedOut { entry });
+                self.tell(DataEvent::TimedOut { entry });
                 let is_possible = match &missing {
-                    // All have come, and one of them has gone, before the round was opened.
+                    // All parties had arrived, and one left before the round opened.
                     Missing::Names(names) => names.len() < self.terms.parties,
                     Missing::Count(count) => *count < self.terms.parties,
                     _ => true,
@@ -303,7 +304,7 @@ impl BarrierProgram {
         let parties = round.parties().into_iter().map(str::to_owned).collect();
         let node = round.node().name().to_owned();
         let lock = format!("{ROUNDS}/{}", self.name);
-        self.tell(Told::Inside { entry, round: number, token, node, parties });
+        self.tell(DataEvent::Inside { entry, round: number, token, node, parties });
         self.scene
             .note(&self.name, What::Granted { lock: lock.clone(), token, share: Share::Alone });
         self.claim(&lock, &round);
@@ -317,7 +318,7 @@ impl BarrierProgram {
             };
             self.claim(&lock, &round);
             if !died.is_empty() {
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Dead { round: number, parties: died });
                 break;
             }
         }
@@ -327,7 +328,7 @@ impl BarrierProgram {
         match self.random.u8(0..20) {
             0 if goes_on => {
                 self.scene.note(&self.name, gives_back);
-                self.tell(Told::Drops { entry });
+                self.tell(DataEvent::Drops { entry });
                 drop(round);
             }
             1 | 2 if goes_on => self.die(entry, fate).await,
@@ -342,9 +343,9 @@ impl BarrierProgram {
         }
     }
 
-    /// Dies: nothing of it goes on.
+    /// Crashes: none of its code runs afterwards.
     async fn die(&self, entry: u64, fate: &PartyFate) {
-        self.tell(Told::Drops { entry });
+        self.tell(DataEvent::Drops { entry });
         (fate.die)(true);
         std::future::pending().await
     }
@@ -352,7 +353,7 @@ impl BarrierProgram {
     async fn leave(&mut self, entry: u64, round: Round, lock: &str, fate: &PartyFate) {
         let (number, token) = (round.number(), round.token().to_u128());
         self.scene.note(&self.name, What::GaveBack { lock: lock.to_owned(), token });
-        self.tell(Told::Leaves { entry });
+        self.tell(DataEvent::Leaves { entry });
 
         let longest = match self.random.u8(0..10) {
             0 if self.scene.goes_on() => self.upto(0.2),
@@ -360,41 +361,41 @@ impl BarrierProgram {
         };
         let left = match timeout(longest, round.leave()).await {
             Ok(left) => left,
-            // It leaves nevertheless.
+            // It leaves in any case.
             Err(_) => return,
         };
 
-        let fails = self.terms.deaths == Deaths::FailTheRound;
+        let fails = self.terms.deaths == Deaths::FailRound;
         match left {
             Ok(died) => {
                 if fails && !died.is_empty() {
                     self.wrong(format!("leaves a round that has failed: {died:?}"));
                 }
-                self.tell(Told::Left { entry, together: true });
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Left { entry, together: true });
+                self.tell(DataEvent::Dead { round: number, parties: died });
                 self.orders.complete(fate.program);
             }
             Err(BarrierError::PartyDied { died, .. }) => {
                 if !fails || died.is_empty() {
                     self.wrong(format!("leaves a round that has failed, by {died:?}"));
                 }
-                self.tell(Told::Left { entry, together: false });
-                self.tell(Told::Dead { round: number, parties: died });
+                self.tell(DataEvent::Left { entry, together: false });
+                self.tell(DataEvent::Dead { round: number, parties: died });
             }
             Err(error) => self.refused("leave", &error),
         }
     }
 
-    /// Says which nodes stand for the parties of a round, if it can be read.
+    /// Records which nodes represent the parties of a round, if the round can be read.
     async fn look_who_is_inside(&self, round: u32) {
         if let Ok(Ok((data, _))) = timeout(GLANCE, self.client.data(&round_node(round))).await
             && let Some(RoundData { parties, .. }) = RoundData::read(&data)
         {
-            self.tell(Told::Named { round, nodes: parties });
+            self.tell(DataEvent::Named { round, nodes: parties });
         }
     }
 
-    /// Says until when nobody else is told that it has died.
+    /// Records until when its death cannot be reported.
     fn claim(&self, lock: &str, guard: &Guard) {
         if let Some(what) = standing(&*self.scene, lock.to_owned(), guard) {
             self.scene.note(&self.name, what);
@@ -414,48 +415,48 @@ impl BarrierProgram {
 
     async fn count_once(&mut self, latch: &CountDownLatch) -> Option<u64> {
         let attempt = self.unique();
-        self.tell(Told::CountsDown { attempt });
+        self.tell(DataEvent::CountsDown { attempt });
         match latch.count_down().await {
             Ok(left) => {
-                self.tell(Told::CountedDown { attempt, left });
+                self.tell(DataEvent::CountedDown { attempt, left });
                 return Some(left);
             }
             Err(error) => {
                 self.refused("count down", &error);
                 if error.outcome() == Outcome::NotApplied {
-                    self.tell(Told::NotCountedDown { attempt });
+                    self.tell(DataEvent::NotCountedDown { attempt });
                 }
             }
         }
         None
     }
 
-    /// Closes the latch again, now and then.
+    /// Resets the latch now and then.
     pub async fn reset(mut self) {
         let latch = self.terms.latch(&self.client);
         while self.terms.resets && self.scene.goes_on() {
             self.pause(4.0).await;
-            self.tell(Told::Resets);
+            self.tell(DataEvent::Resets);
             if let Err(error) = latch.reset().await {
                 self.refused("reset", &error);
             }
         }
     }
 
-    /// Waits until the latch is open, again and again until the end, and then once more.
+    /// Waits repeatedly until the latch is open, until the end of the run, and then once more.
     pub async fn wait_for_latch(mut self) {
         let latch = self.terms.latch(&self.client);
         loop {
             let goes_on = self.scene.goes_on();
             let attempt = self.unique();
             let limit = self.upto(4.0);
-            self.tell(Told::AwaitsLatch { attempt });
+            self.tell(DataEvent::AwaitsLatch { attempt });
             let waited = match self.random.bool() && goes_on {
                 true => latch.wait_timeout(limit).await,
                 false => latch.wait().await.map(|()| true),
             };
             match waited {
-                Ok(true) => self.tell(Told::PassesLatch { attempt }),
+                Ok(true) => self.tell(DataEvent::PassesLatch { attempt }),
                 Ok(false) => {}
                 Err(ref error) => self.refused("wait for the latch", error),
             }
@@ -466,9 +467,9 @@ impl BarrierProgram {
         }
     }
 
-    /// Closes the gate and opens it, until the end. It is closed then.
+    /// Closes and opens the gate until the end of the run, and leaves it closed.
     pub async fn keep_gate(mut self) {
-        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        let gate = Barrier::new(&self.client, GATE).expect("a valid path");
         while self.scene.goes_on() {
             self.pause(0.5).await;
             if self.random.bool() {
@@ -476,15 +477,15 @@ impl BarrierProgram {
                 continue;
             }
             match gate.close().await {
-                Ok(()) => self.tell(Told::GateIsShut { until: None }),
+                Ok(()) => self.tell(DataEvent::GateIsShut { until: None }),
                 Err(error) => self.refused("close", &error),
             }
             self.pause(1.5).await;
-            self.tell(Told::GateOpens);
+            self.tell(DataEvent::GateOpens);
             retried(GLANCE, || gate.open()).await;
         }
         retried(GLANCE, || gate.close()).await;
-        self.tell(Told::GateIsShut { until: None });
+        self.tell(DataEvent::GateIsShut { until: None });
     }
 
     async fn hold_gate(&mut self, gate: &Barrier) {
@@ -492,7 +493,7 @@ impl BarrierProgram {
             Ok(guard) => self.keep_shut(guard).await,
             Err(error) => self.refused("close for a while", &error),
         }
-        // Otherwise it would be closed by what is about to go.
+        // Otherwise a node that is about to be deleted would keep it closed.
         retried(GLANCE, || gate.wait()).await;
     }
 
@@ -500,32 +501,32 @@ impl BarrierProgram {
         for _ in 0..self.random.usize(1..4) {
             let until = guard.deadline().and_then(|it| self.scene.true_time(it));
             if until.is_some() {
-                self.tell(Told::GateIsShut { until });
+                self.tell(DataEvent::GateIsShut { until });
             }
             self.pause(0.5).await;
         }
-        self.tell(Told::GateOpens);
+        self.tell(DataEvent::GateOpens);
         match self.random.bool() {
-            // Its error is that of a session or a server, with which the node goes too.
+            // An error is one of the session or the server, with which the node disappears too.
             true => drop(guard.release().await),
             false => drop(guard),
         }
     }
 
-    /// Waits until the gate is open, again and again, until it was opened for the last time.
+    /// Waits at the gate repeatedly, until it was opened for the last time.
     pub async fn wait_at_gate(mut self) {
-        let gate = Barrier::new(&self.client, GATE).expect("a path");
+        let gate = Barrier::new(&self.client, GATE).expect("a valid path");
         let has_opened = self.orders.has_opened.subscribe();
         while !*has_opened.borrow() {
             let attempt = self.unique();
             let limit = self.upto(2.0);
-            self.tell(Told::AwaitsGate { attempt });
+            self.tell(DataEvent::AwaitsGate { attempt });
             let waited = match self.random.bool() && self.scene.goes_on() {
                 true => gate.wait_timeout(limit).await,
                 false => gate.wait().await.map(|()| true),
             };
             match waited {
-                Ok(true) => self.tell(Told::PassesGate { attempt }),
+                Ok(true) => self.tell(DataEvent::PassesGate { attempt }),
                 Ok(false) => {}
                 Err(error) => self.refused("wait at the gate", &error),
             }
@@ -533,7 +534,7 @@ impl BarrierProgram {
         }
     }
 
-    /// An error that has no reason where all is well, or never has one.
+    /// Handles an error: reports it if nothing can justify it.
     fn refused(&self, what: &str, error: &BarrierError) {
         let is_of_step =
             matches!(error, BarrierError::Refused { source: TransactionError::Failed { .. }, .. });
@@ -544,7 +545,7 @@ impl BarrierProgram {
                 | BarrierError::Foreign { .. }
                 | BarrierError::TooLong { .. }
         );
-        // Nobody opens it for whoever holds it.
+        // A closed gate is never opened for its holder.
         let is_closed = matches!(error, BarrierError::AlreadyClosed { .. });
         if is_of_step || is_of_caller || self.terms.is_well && !is_closed {
             self.wrong(format!("does not {what}: {error}"));
@@ -557,11 +558,11 @@ impl BarrierProgram {
         self.scene.note(&self.name, What::WrongRound(what));
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
-    /// Some time, up to so much of the pace.
+    /// A random time, up to this share of the pace.
     fn upto(&mut self, share: f64) -> Duration {
         self.scene.pace().mul_f64(share * self.random.f64())
     }
@@ -575,7 +576,7 @@ impl BarrierProgram {
     }
 }
 
-/// What is in the node of a round that has opened.
+/// The data in the node of a round that has opened.
 #[derive(Debug, Deserialize)]
 struct RoundData {
     parties: Vec<String>,
@@ -592,11 +593,11 @@ impl RoundData {
 }
 
 fn round_node(round: u32) -> ZnodePath {
-    ZnodePath::new(&format!("{ROUNDS}/rounds/{round:010}")).expect("a path")
+    ZnodePath::new(&format!("{ROUNDS}/rounds/{round:010}")).expect("a valid path")
 }
 
-/// After the faults: everybody goes through rounds, and everybody who waits returns. `jobs`: those of the parties;
-/// `waiting`: those that wait for the latch and at the gate. `patience`: longer than anything takes.
+/// After the faults: every party completes rounds, and every waiter returns. `jobs`: the parties; `waiting`: the
+/// waiters for the latch and at the gate. `patience`: longer than any successful operation takes.
 pub async fn settle(
     program: &mut BarrierProgram,
     jobs: Vec<JoinHandle<()>>,
@@ -606,21 +607,21 @@ pub async fn settle(
     let latch = program.terms.latch(&program.client);
     if !program.terms.resets {
         let remains = retried(GLANCE, || latch.count()).await;
-        program.tell(Told::LatchRemains { from: program.terms.from, left: remains });
+        program.tell(DataEvent::LatchRemains { from: program.terms.from, left: remains });
     }
     while program.count_once(&latch).await != Some(0) {}
     ended(program, of_latch, patience, "does not pass the latch").await;
 
-    // Everybody waits by now. It is closed again at once.
+    // All programs wait by now. The gate is closed again at once.
     sleep(WHILE).await;
     program.orders.has_opened.send_replace(true);
-    let gate = Barrier::new(&program.client, GATE).expect("a path");
-    program.tell(Told::GateOpens);
+    let gate = Barrier::new(&program.client, GATE).expect("a valid path");
+    program.tell(DataEvent::GateOpens);
     retried(GLANCE, || gate.open()).await;
     retried(GLANCE, || gate.close()).await;
     ended(program, of_gate, patience, "does not pass the gate").await;
 
-    *program.orders.completed.lock().expect("nobody panics with it") = Some(BTreeMap::new());
+    *program.orders.completed.lock().expect("not poisoned") = Some(BTreeMap::new());
     let all_complete = async {
         while !program.orders.late(program.terms.programs).is_empty() {
             program.orders.has_completed.notified().await;
@@ -653,7 +654,7 @@ async fn ended(
     }
 }
 
-/// What there is, for a reader.
+/// The current state as readable text.
 async fn look(program: &BarrierProgram) -> String {
     match timeout(WHILE, left(program)).await {
         Ok(left) => format!("{left:?}"),
@@ -661,7 +662,7 @@ async fn look(program: &BarrierProgram) -> String {
     }
 }
 
-/// A round: what is in its node, if it has opened; the nodes in it; and the marks of those who have left.
+/// A round: the data in its node, if it has opened; the nodes in it; and the marks of the parties that have left.
 type Remains = (u32, Option<RoundData>, Vec<String>, Vec<String>);
 
 async fn left(program: &BarrierProgram) -> Vec<Remains> {
@@ -674,8 +675,8 @@ async fn left(program: &BarrierProgram) -> Vec<Remains> {
         };
         retried(GLANCE, names).await
     };
-    let rounds = ZnodePath::new(&format!("{ROUNDS}/rounds")).expect("a path");
-    let marks = ZnodePath::new(&format!("{ROUNDS}/left")).expect("a path");
+    let rounds = ZnodePath::new(&format!("{ROUNDS}/rounds")).expect("a valid path");
+    let marks = ZnodePath::new(&format!("{ROUNDS}/left")).expect("a valid path");
     let _ = retried(GLANCE, || client.sync(&rounds)).await;
     let mut names = children(&rounds).await;
     names.extend(children(&marks).await);
@@ -693,7 +694,7 @@ async fn left(program: &BarrierProgram) -> Vec<Remains> {
     left
 }
 
-/// Says which rounds there are when nobody is inside any more.
+/// Records which rounds exist when no party is inside any more.
 async fn look_what_is_left(program: &BarrierProgram, patience: Duration) {
     let begin = program.scene.now();
     let mut left = left(program).await;
@@ -707,7 +708,13 @@ async fn look_what_is_left(program: &BarrierProgram, patience: Duration) {
     for (round, data, _, marks) in left {
         match data {
             Some(RoundData { parties, died, is_over }) => {
-                program.tell(Told::RoundRemains { round, parties, died, is_over, left: marks });
+                program.tell(DataEvent::RoundRemains {
+                    round,
+                    parties,
+                    died,
+                    is_over,
+                    left: marks,
+                });
             }
             None if marks.is_empty() => {}
             None => program.scene.note("world", What::Left(format!("marks of round {round}"))),

@@ -1,10 +1,10 @@
-//! Who uses a queue on each machine; and consumers that come in the place of those who have died.
+//! The users of a queue on each machine, and the consumers that replace crashed ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockkeeper::{Client, Guard, State};
+use lockkeeper::{Client, Guard, HolderState};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -14,19 +14,19 @@ use super::queues::{Consumer, Orders, QueueProgram, Terms};
 use crate::gate::Gate;
 use crate::history::What;
 
-/// After which another program comes in the place of one that has died, at most.
+/// The longest time after which a crashed program is replaced.
 const VACANCY: Duration = Duration::from_millis(1_500);
 
-/// What is done to a queue beside working on its items.
+/// What a program does to a queue, apart from working on its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Puts items.
     Puts,
-    /// Takes values at most once.
+    /// Removes values, with delivery at most once.
     Removes,
     /// Fills segments.
     Winds,
-    /// Sees to the dead letters.
+    /// Puts dead letters back or discards them.
     SeesToLetters,
     /// Cancels items.
     Cancels,
@@ -35,7 +35,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Those that the client of a machine has.
+    /// The roles of the client of a machine.
     pub fn of(terms: &Terms, machine: usize) -> Vec<Self> {
         let all = [
             (Self::Puts, true),
@@ -48,7 +48,7 @@ impl Role {
         all.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(role, _)| role).collect()
     }
 
-    /// What its program is called.
+    /// The name of a program with this role.
     pub fn name(self) -> &'static str {
         match self {
             Self::Puts => "put",
@@ -62,7 +62,7 @@ impl Role {
 }
 
 impl QueueProgram {
-    /// Does that until the end.
+    /// Plays a role until the end of the run.
     pub async fn play(self, role: Role) {
         match role {
             Role::Puts => self.put().await,
@@ -75,42 +75,42 @@ impl QueueProgram {
     }
 }
 
-/// A machine on which one consumer after the other works. All run on one thread.
+/// A machine on which successive consumers work. All run on one thread.
 pub trait Workplace {
-    /// Where they run.
+    /// The environment in which they run.
     fn scene(&self) -> Arc<dyn Scene + Send + Sync>;
 
-    /// Runs a program there.
+    /// Runs a program on the machine.
     fn run(&self, program: impl Future<Output = ()> + 'static) -> JoinHandle<()>;
 
-    /// A client whose own tasks go through this gate, as soon as a server can be reached.
+    /// Connects a client whose own tasks pass through this gate, as soon as a server can be reached.
     fn client(&self, gate: &Arc<Gate>) -> impl Future<Output = Client>;
 
-    /// What cuts the machine off, for a little longer than a session lives.
+    /// A function that cuts the machine off for a little longer than a session lives.
     fn cutting_off(&self) -> Box<dyn Fn() + Send + Sync>;
 
-    /// The latest client has died, with its program.
+    /// The latest client has crashed together with its program.
     fn has_died(&self) {}
 
     /// The last program has ended.
     fn close(&self, client: Client) -> impl Future<Output = ()>;
 }
 
-/// The job of a consumer, which one program after the other has.
+/// The role of a consumer, which successive programs fill.
 #[derive(Debug)]
 pub struct ConsumerJob<S> {
     /// Its machine.
     pub place: S,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What all programs of the queue know.
+    /// The state that all programs of the queue share.
     pub orders: Arc<Orders>,
-    /// What the queue is like.
+    /// The settings of the queue.
     pub terms: Terms,
 }
 
 impl<S: Workplace> ConsumerJob<S> {
-    /// Returns when the queue is empty for good, or the last one has died.
+    /// Returns when the queue is empty for good, or when the last consumer has crashed.
     pub async fn fill(self, random: fastrand::Rng) {
         let life = |life, client, random, die| {
             let program = QueueProgram {
@@ -127,13 +127,15 @@ impl<S: Workplace> ConsumerJob<S> {
     }
 }
 
-/// What a holder may say of what it holds now: that it is lost, or until when nobody else has it.
+/// What a holder may record about its lock: that it is lost, or until when no other program has it.
 pub(super) fn standing(scene: &dyn Scene, lock: String, guard: &Guard) -> Option<What> {
     let token = guard.token().to_u128();
-    // Asked for first: what it says must be true although time has passed since.
+    // Read first: its answer must be true although time has passed since.
     let deadline = guard.deadline();
     match (guard.state(), deadline) {
-        (State::Lost(reason), _) => Some(What::Lost { lock, token, reason: format!("{reason:?}") }),
+        (HolderState::Lost(reason), _) => {
+            Some(What::Lost { lock, token, reason: format!("{reason:?}") })
+        }
         (_, Some(deadline)) => {
             let until = scene.true_time(deadline)?;
             Some(What::Claimed { lock, token, until })
@@ -142,11 +144,11 @@ pub(super) fn standing(scene: &dyn Scene, lock: String, guard: &Guard) -> Option
     }
 }
 
-/// Kills a program. `true`: another one comes in its place.
+/// Kills a program. `true`: it is replaced.
 pub(super) type Die = Box<dyn Fn(bool) + Send + Sync>;
 
-/// Runs programs at a place, each when the one before it has died, until one ends by itself, or dies and is not replaced.
-/// `life` makes one, by its number, from 0.
+/// Runs programs on a machine, each after the previous one has crashed, until one ends by itself or crashes without a
+/// replacement. `life` creates the program with this number, from 0.
 pub(super) async fn one_after_the_other<S: Workplace, P>(
     place: &S,
     mut random: fastrand::Rng,

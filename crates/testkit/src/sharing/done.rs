@@ -1,16 +1,16 @@
-//! How much was done in a run.
+//! Counts of the operations in a run.
 
 use std::fmt;
 
+use crate::data_event::DataEvent;
 use crate::history::{History, What};
-use crate::told::Told;
 
-/// How much programs that share data have done in a run: one in which nothing was done says nothing.
+/// How many operations the programs that share data have completed. A run without operations proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Transactions on the tree.
     pub wrote: usize,
-    /// Snapshots of it that were looked at.
+    /// Snapshots of the tree that were checked.
     pub saw: usize,
     /// Adds that began.
     pub begun: usize,
@@ -22,54 +22,54 @@ pub struct Done {
     pub appended: usize,
     /// Editions that were published.
     pub published: usize,
-    /// Editions that followers were told of.
+    /// Editions that followers received.
     pub editions: usize,
-    /// Times that a directory said whom it lists.
+    /// Listings that directories recorded.
     pub listed: usize,
-    /// Views of a group that watchers were told.
+    /// Views of a group that watchers received.
     pub views: usize,
-    /// Items that were put into a queue for certain.
+    /// Items whose put was confirmed.
     pub put: usize,
-    /// Times that an item was taken.
+    /// Takes of items.
     pub taken: usize,
     /// Ends of items that were confirmed.
     pub ended: usize,
 }
 
 impl Done {
-    /// What a history tells.
+    /// Counts the operations in a history.
     pub fn of(history: &History) -> Self {
         let mut done = Self::default();
         for entry in history.entries() {
-            let What::Told(told) = &entry.what else { continue };
+            let What::Data(told) = &entry.what else { continue };
             match told {
-                Told::Wrote { .. } => done.wrote += 1,
-                Told::Saw { .. } => done.saw += 1,
-                Told::Adds { .. } => done.begun += 1,
-                Told::Added { .. } => done.added += 1,
-                Told::NotAdded { .. } => done.refused += 1,
-                Told::Appended { .. } => done.appended += 1,
-                Told::Published { .. } => done.published += 1,
-                Told::Edition { .. } => done.editions += 1,
-                Told::Lists { .. } => done.listed += 1,
-                Told::View { .. } => done.views += 1,
-                Told::Put { items } => done.put += items.len(),
-                Told::Takes { .. } => done.taken += 1,
-                Told::Ended { .. } => done.ended += 1,
+                DataEvent::Wrote { .. } => done.wrote += 1,
+                DataEvent::Saw { .. } => done.saw += 1,
+                DataEvent::Adds { .. } => done.begun += 1,
+                DataEvent::Added { .. } => done.added += 1,
+                DataEvent::NotAdded { .. } => done.refused += 1,
+                DataEvent::Appended { .. } => done.appended += 1,
+                DataEvent::Published { .. } => done.published += 1,
+                DataEvent::Edition { .. } => done.editions += 1,
+                DataEvent::Lists { .. } => done.listed += 1,
+                DataEvent::View { .. } => done.views += 1,
+                DataEvent::Put { items } => done.put += items.len(),
+                DataEvent::Takes { .. } => done.taken += 1,
+                DataEvent::Ended { .. } => done.ended += 1,
                 _ => {}
             }
         }
         done
     }
 
-    /// Whether there is something of everything but editions, which are rare where they must be, and what there is not
-    /// everywhere: views, and a queue.
+    /// Whether there are enough operations of every kind, except for editions, which may be rare, and for views and
+    /// queues, which not every run has.
     pub fn is_enough(&self) -> bool {
         let counts = [self.wrote, self.saw, self.added, self.appended, self.listed];
         counts.iter().all(|count| *count > 0)
     }
 
-    /// Whether a queue was used.
+    /// Whether the run used a queue.
     pub fn is_enough_of_a_queue(&self) -> bool {
         [self.put, self.taken, self.ended].iter().all(|count| *count > 0)
     }

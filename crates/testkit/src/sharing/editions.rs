@@ -1,37 +1,37 @@
-//! What must be true of what those say who publish editions and follow them.
+//! Invariants for the publishers and followers of editions.
 
 use std::collections::BTreeMap;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
-/// How many are kept: few, so that editions are dropped while somebody reads them.
+/// How many editions are kept: few, so that editions are dropped while followers read them.
 pub(super) const KEPT: u16 = 2;
 
-/// What is known of all editions.
+/// What the history says about all editions.
 #[derive(Debug, Default)]
 struct Known {
-    /// Attempts without an answer, and what they were to publish.
+    /// Attempts without an answer, and the editions that they publish.
     open: BTreeMap<u64, u64>,
-    /// By number, what was confirmed.
+    /// The confirmed editions, by number.
     confirmed: BTreeMap<u64, u64>,
-    /// By number, what somebody saw.
+    /// The editions that were seen, by number.
     seen: BTreeMap<u64, u64>,
 }
 
-/// Each edition that was confirmed has a number of its own. Whoever saw a number saw the edition that was
-/// confirmed under it, or one that may have been published, and all saw the same one. In the end there are
-/// as many as were confirmed, and perhaps some of which nobody knows, and the last ones are kept.
+/// Each confirmed edition has a number of its own. Every program that saw a number saw the edition that was confirmed
+/// under it, or one that may have been published, and all saw the same one. The final number of editions is that of the
+/// confirmed ones plus some of the unknown ones, and the last ones are kept.
 pub(crate) fn editions_fit(entries: &[Entry]) -> Result<(), String> {
     let (mut known, mut kept) = (Known::default(), None);
     for (entry, told) in told(entries) {
         match told {
-            Told::Publishes { attempt, id } => drop(known.open.insert(*attempt, *id)),
-            Told::NotPublished { attempt } => drop(known.open.remove(attempt)),
-            Told::Published { attempt, number } => known.confirm(*attempt, *number)?,
-            Told::Edition { number, id } => known.see(&entry.who, *number, *id)?,
-            Told::Kept { last, numbers } => kept = Some((&entry.who, *last, numbers)),
+            DataEvent::Publishes { attempt, id } => drop(known.open.insert(*attempt, *id)),
+            DataEvent::NotPublished { attempt } => drop(known.open.remove(attempt)),
+            DataEvent::Published { attempt, number } => known.confirm(*attempt, *number)?,
+            DataEvent::Edition { number, id } => known.see(&entry.who, *number, *id)?,
+            DataEvent::Kept { last, numbers } => kept = Some((&entry.who, *last, numbers)),
             _ => {}
         }
     }
@@ -69,21 +69,21 @@ impl Known {
         }
     }
 
-    /// How many there are in the end.
+    /// Checks the final number of editions.
     fn add_up(&self, newest: u64) -> Result<(), String> {
         let least = self.confirmed.len() as u64;
         let most = least + self.open.len() as u64;
         if !(least..=most).contains(&newest) {
-            return Err(format!("{newest} editions, of which {least} to {most} were published"));
+            return Err(format!("{newest} editions, expected {least} to {most}"));
         }
         let highest = self.confirmed.keys().chain(self.seen.keys()).max();
         match highest.filter(|highest| **highest > newest) {
             None => Ok(()),
-            Some(highest) => Err(format!("edition {highest} was there, and the last is {newest}")),
+            Some(highest) => Err(format!("edition {highest} was seen, and the last is {newest}")),
         }
     }
 
-    /// What was seen and what was confirmed.
+    /// Compares what was seen with what was confirmed.
     fn compare(&self) -> Result<(), String> {
         let may_be = |number, id| match self.confirmed.get(number) {
             Some(confirmed) => confirmed == id,
@@ -93,7 +93,7 @@ impl Known {
             None => Ok(()),
             Some((number, id)) => {
                 let confirmed = self.confirmed.get(number);
-                Err(format!("edition {number} was {id}, and confirmed was {confirmed:?}"))
+                Err(format!("edition {number} was {id}, and {confirmed:?} was confirmed"))
             }
         }
     }
@@ -104,56 +104,63 @@ mod tests {
     use super::*;
     use crate::history::lines::{found as refused, history};
 
-    fn of(all: &[Told]) -> Result<(), String> {
+    fn of(all: &[DataEvent]) -> Result<(), String> {
         let lines = all.iter().map(|told| (0, "a", told.clone()));
         editions_fit(history(lines.collect()).entries())
     }
 
-    const FIRST: [Told; 2] =
-        [Told::Publishes { attempt: 1, id: 70 }, Told::Published { attempt: 1, number: 1 }];
+    const FIRST: [DataEvent; 2] = [
+        DataEvent::Publishes { attempt: 1, id: 70 },
+        DataEvent::Published { attempt: 1, number: 1 },
+    ];
 
-    fn with(more: &[Told]) -> Result<(), String> {
+    fn with(more: &[DataEvent]) -> Result<(), String> {
         of(&[&FIRST, more].concat())
     }
 
-    fn kept(last: u64, numbers: &[u64]) -> Told {
-        Told::Kept { last: Some(last), numbers: numbers.to_vec() }
+    fn kept(last: u64, numbers: &[u64]) -> DataEvent {
+        DataEvent::Kept { last: Some(last), numbers: numbers.to_vec() }
     }
 
     #[test]
     fn what_was_confirmed_is_there() {
-        assert_eq!(of(&[Told::Kept { last: None, numbers: vec![] }]), Ok(()));
-        assert_eq!(with(&[Told::Edition { number: 1, id: 70 }, kept(70, &[1])]), Ok(()));
-        refused(with(&[Told::Kept { last: None, numbers: vec![] }]), "0 editions, of which 1 to 1");
+        assert_eq!(of(&[DataEvent::Kept { last: None, numbers: vec![] }]), Ok(()));
+        assert_eq!(with(&[DataEvent::Edition { number: 1, id: 70 }, kept(70, &[1])]), Ok(()));
+        refused(
+            with(&[DataEvent::Kept { last: None, numbers: vec![] }]),
+            "0 editions, expected 1 to 1",
+        );
         refused(with(&[kept(71, &[1])]), "edition 1 was 71");
-        refused(with(&[kept(70, &[1, 2])]), "2 editions, of which 1 to 1");
-        refused(with(&[Told::Edition { number: 1, id: 71 }]), "edition 1 was 71");
-        refused(with(&[Told::Edition { number: 2, id: 70 }]), "edition 2 was 70");
+        refused(with(&[kept(70, &[1, 2])]), "2 editions, expected 1 to 1");
+        refused(with(&[DataEvent::Edition { number: 1, id: 71 }]), "edition 1 was 71");
+        refused(with(&[DataEvent::Edition { number: 2, id: 70 }]), "edition 2 was 70");
     }
 
     #[test]
-    fn what_nobody_knows_may_be_there_or_not() {
-        let second = Told::Publishes { attempt: 2, id: 80 };
-        let saw = |number, id| Told::Edition { number, id };
-        let with = |more: &[Told]| with(&[std::slice::from_ref(&second), more].concat());
+    fn an_unknown_outcome_may_be_either() {
+        let second = DataEvent::Publishes { attempt: 2, id: 80 };
+        let saw = |number, id| DataEvent::Edition { number, id };
+        let with = |more: &[DataEvent]| with(&[std::slice::from_ref(&second), more].concat());
         assert_eq!(with(&[kept(70, &[1])]), Ok(()));
         assert_eq!(with(&[saw(2, 80), kept(80, &[1, 2])]), Ok(()));
-        refused(with(&[saw(2, 80), kept(70, &[1])]), "edition 2 was there, and the last is 1");
-        refused(with(&[Told::NotPublished { attempt: 2 }, saw(2, 80)]), "edition 2 was 80");
+        refused(with(&[saw(2, 80), kept(70, &[1])]), "edition 2 was seen, and the last is 1");
+        refused(with(&[DataEvent::NotPublished { attempt: 2 }, saw(2, 80)]), "edition 2 was 80");
         refused(with(&[saw(2, 80), saw(2, 81)]), "saw 81 as edition 2, others 80");
     }
 
     #[test]
     fn each_number_is_of_one_edition() {
-        let twice =
-            [Told::Publishes { attempt: 2, id: 80 }, Told::Published { attempt: 2, number: 1 }];
+        let twice = [
+            DataEvent::Publishes { attempt: 2, id: 80 },
+            DataEvent::Published { attempt: 2, number: 1 },
+        ];
         refused(with(&twice), "edition 1 is 70, and also 80");
-        refused(of(&[Told::Published { attempt: 3, number: 1 }]), "never began");
+        refused(of(&[DataEvent::Published { attempt: 3, number: 1 }]), "never began");
         let more = [
-            Told::Publishes { attempt: 2, id: 80 },
-            Told::Published { attempt: 2, number: 2 },
-            Told::Publishes { attempt: 3, id: 70 },
-            Told::Published { attempt: 3, number: 3 },
+            DataEvent::Publishes { attempt: 2, id: 80 },
+            DataEvent::Published { attempt: 2, number: 2 },
+            DataEvent::Publishes { attempt: 3, id: 70 },
+            DataEvent::Published { attempt: 3, number: 3 },
         ];
         let with = |last| with(&[&more[..], &[last]].concat());
         assert_eq!(with(kept(70, &[2, 3])), Ok(()));

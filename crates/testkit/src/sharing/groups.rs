@@ -1,8 +1,8 @@
-//! Programs that are members of a group: some come and go, and some stay and watch all of them.
+//! Programs that are members of a group: some come and go, and some stay and watch the group.
 //!
-//! Watchers say who is in each view, and what the view is named; by these, [`crate::checker`] compares what
-//! all of them say. What only a watcher knows, it judges itself: changes lead from each view to the next,
-//! and in the end everybody who stays is in its view, and it itself with the token that it was told.
+//! Watchers record the members of each view and the view's name; [`crate::checker`] compares these records. A watcher
+//! judges itself what only it knows: the changes lead from each view to the next, and at the end its view contains all
+//! members that stay, its own with the token that it received.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
 const GROUP: &str = "/group/a";
 
-/// How long to wait for something else to come, and how often in the end.
+/// The interval between two looks, and their number after the faults.
 const GLANCE: Duration = Duration::from_millis(200);
 const GLANCES: u32 = 600;
 
-/// The node of each member, and the token of its joining.
+/// The node of each member and the token of its joining.
 type There = BTreeMap<String, FencingToken>;
 
 fn group(client: &Client) -> Group {
-    Group::new(client, GROUP).expect("a path")
+    Group::new(client, GROUP).expect("a valid path")
 }
 
-/// Joins and leaves. The ids are few, so that some are taken.
+/// Joins and leaves. There are few ids, so that some are taken.
 pub async fn come_and_go(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -43,7 +43,7 @@ pub async fn come_and_go(
         if let Ok(member) = group.join(id, name.clone()).await {
             sleep(scene.pace().mul_f64(random.f64())).await;
             match random.bool() {
-                // Its error is that of a session or a server, with which the node goes too.
+                // An error is one of the session or the server, with which the node disappears too.
                 true => drop(member.leave().await),
                 false => drop(member),
             }
@@ -52,19 +52,19 @@ pub async fn come_and_go(
     }
 }
 
-/// A member that stays for as long as this is kept.
+/// A member that stays until this value is dropped.
 #[derive(Debug)]
 pub struct Stays {
     /// The member.
     pub membership: Membership,
-    /// The token with which it joined. It has another one after the end of a session.
+    /// The token with which it joined. It gets another one after a session has ended.
     pub joined: Option<FencingToken>,
     /// Its view of the group.
     pub watcher: Watcher,
 }
 
-/// Joins, and watches the group until the end, and then until its view has all of these ids. `None` if
-/// something was wrong, which it has said.
+/// Joins and watches the group until the end of the run, and then until its view contains all of these ids. Returns
+/// `None` after it has recorded a violation.
 pub async fn stay(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -92,18 +92,18 @@ pub async fn stay(
     }
 }
 
-/// Who looks at a group.
+/// A watcher of a group.
 pub struct Watcher {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
     number: u64,
     members: Members,
-    /// What it has said last.
-    last: Option<Told>,
+    /// The last view that it recorded.
+    last: Option<DataEvent>,
 }
 
 impl Watcher {
-    /// Tells of every update for as long as programs go on.
+    /// Records every view while the programs run.
     async fn follow(&mut self) -> Result<(), String> {
         let mut changes = self.members.changes();
         let mut there = self.tell(&changes.view());
@@ -123,19 +123,19 @@ impl Watcher {
         Ok(())
     }
 
-    /// Says who is in a view, unless it has just said so.
+    /// Records the members of a view, unless it is the last one recorded.
     fn tell(&mut self, view: &GroupView) -> There {
         let there: There = view.members().map(|member| key(&member)).collect();
         let id = view.id().zxid().0;
-        let told = Told::View { watcher: self.number, id, members: there.clone() };
+        let told = DataEvent::View { watcher: self.number, id, members: there.clone() };
         if self.last.as_ref() != Some(&told) {
-            self.scene.note(&self.name, What::Told(told.clone()));
+            self.scene.note(&self.name, What::Data(told.clone()));
             self.last = Some(told);
         }
         there
     }
 
-    /// Waits until it sees all of these, and its own member as that one knows itself.
+    /// Waits until its view contains all of these ids, and its own member with the token that the member knows.
     async fn meet(&mut self, own: &Membership, ids: &[String]) -> Result<(), String> {
         for _ in 0..GLANCES {
             let is_current = self.members.is_current();
@@ -150,7 +150,7 @@ impl Watcher {
         Err(format!("not all of {ids:?} are there: {}", said(&self.members.view())))
     }
 
-    /// Waits until it sees nobody, when all members have left.
+    /// Waits until its view is empty, after all members have left.
     pub async fn part(&mut self) {
         if let Err(left) = is_deserted(&self.members).await {
             self.scene.note(&self.name, What::WrongView(format!("still sees {left}")));
@@ -165,7 +165,7 @@ impl std::fmt::Debug for Watcher {
     }
 }
 
-/// Waits until nobody is in the group, when all programs have ended.
+/// Waits until the group is empty, after all programs have ended.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let group = group(client);
     let members = retried(GLANCE, || group.watch()).await;
@@ -174,7 +174,7 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     }
 }
 
-/// Waits until nobody is in a view; otherwise, says who is.
+/// Waits until a view is empty; otherwise returns its members.
 async fn is_deserted(members: &Members) -> Result<(), String> {
     for _ in 0..GLANCES {
         if members.is_current() && members.view().is_empty() {
@@ -193,7 +193,7 @@ fn key(member: &Member) -> (String, FencingToken) {
     (member.node.name().to_owned(), member.token)
 }
 
-/// Makes a change that was told, if it follows from the view before.
+/// Applies a change that was reported, if it follows from the previous view.
 fn apply(change: &MemberChange, there: &mut There) -> Result<(), String> {
     let fits = match change {
         MemberChange::Joined(member) => {
@@ -217,6 +217,6 @@ fn apply(change: &MemberChange, there: &mut There) -> Result<(), String> {
 
     match fits {
         true => Ok(()),
-        false => Err(format!("{change:?} does not follow from the view before")),
+        false => Err(format!("{change:?} does not follow from the previous view")),
     }
 }

@@ -1,17 +1,18 @@
-//! Programs that have a number each, and mint ids with it, also when they have lost it: they say which.
+//! Programs that have a worker number each and mint ids with it, even after they have lost it, and record these ids.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, Failure as _, IdLayout, MintError, State, WorkerId, WorkerIdError, WorkerIds, ZnodePath,
+    Client, Failure as _, HolderState, IdLayout, MintError, WorkerId, WorkerIdError, WorkerIds,
+    ZnodePath,
 };
 use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const WORKERS: &str = "/workers";
 
@@ -19,25 +20,26 @@ const WORKERS: &str = "/workers";
 const LAYOUT: IdLayout =
     IdLayout { epoch_unix_ms: 0, time_bits: 57, number_bits: 4, sequence_bits: 2 };
 
-/// Longer than any wall clock is off.
+/// Longer than the error of any wall clock.
 const DAYS: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Between two tries when all is over.
+/// The interval between two tries after the faults.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// What the numbers of a run are like.
+/// The settings of the worker numbers in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberTerms {
     numbers: u32,
     max_ahead: Duration,
-    /// Whether nothing that happens is a reason for an error.
+    /// Whether the run contains no fault that would justify an error.
     is_well: bool,
-    /// Whether the nodes of holders are deleted under them. Ids come once even so; numbers do not.
+    /// Whether the nodes of current holders are deleted. Ids are unique even then; numbers are not.
     is_robbed: bool,
 }
 
 impl NumberTerms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    /// Chooses settings at random. `is_well`: no session is lost, and every outage is shorter than a session's
+    /// lifetime.
     pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
         let max_ahead = [Duration::from_secs(60), DAYS][random.usize(0..2)];
         let is_robbed = !is_well && random.u8(0..3) == 0;
@@ -46,18 +48,18 @@ impl NumberTerms {
 
     fn workers(&self, client: &Client) -> WorkerIds {
         let builder = WorkerIds::builder(client, WORKERS).numbers(0..self.numbers);
-        builder.layout(LAYOUT).max_ahead(self.max_ahead).build().expect("a path")
+        builder.layout(LAYOUT).max_ahead(self.max_ahead).build().expect("a valid path")
     }
 }
 
-/// The job of a program that mints, which one after the other has.
+/// The role of a program that mints, which successive programs fill.
 #[derive(Debug)]
 pub struct MintingJob<S> {
     /// Its machine.
     pub place: S,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What the numbers are like.
+    /// The settings of the numbers.
     pub terms: NumberTerms,
 }
 
@@ -73,7 +75,7 @@ struct Minting {
 }
 
 impl<S: Workplace> MintingJob<S> {
-    /// Returns at the end.
+    /// Returns at the end of the run.
     pub async fn fill(self, random: fastrand::Rng) {
         let life = |life, client, random, die: Die| {
             let program = Minting {
@@ -120,7 +122,7 @@ impl Minting {
         for _ in 0..self.random.usize(1..6) {
             self.mint(&worker).await;
             self.claim(&worker);
-            if worker.state() != State::Held && self.random.bool() {
+            if worker.state() != HolderState::Held && self.random.bool() {
                 break;
             }
             self.pause(0.2).await;
@@ -152,16 +154,16 @@ impl Minting {
 
     async fn give_back(&self, worker: WorkerId, gives_back: What) {
         self.note(gives_back);
-        // It goes on in the background if no server answers.
+        // The release continues in the background if no server answers.
         let _ = worker.release().await;
     }
 
-    /// Mints a few, or all that is reserved and more.
+    /// Mints a few ids, or all that are reserved and more.
     async fn mint(&mut self, worker: &WorkerId) {
         let many = self.random.usize(1..40);
         let mut ids: Vec<i64> = Vec::new();
-        // Uniqueness does not rest on the deadline.
-        ids.extend((0..many).map_while(|_| worker.mint_although_lost().ok()));
+        // Uniqueness does not depend on the deadline.
+        ids.extend((0..many).map_while(|_| worker.mint_unchecked().ok()));
         if self.random.u8(0..8) == 0 {
             ids.extend((0..15_000).map_while(|_| worker.mint().ok()));
         }
@@ -170,7 +172,7 @@ impl Minting {
             let longest = self.upto(1.0);
             match timeout(longest, worker.next()).await {
                 Ok(Ok(id)) => ids.push(id),
-                // The next holder's first reservation comes after the loss, of which the session tells first.
+                // The next holder's first reservation follows the loss, which the session reports first.
                 Ok(Err(error @ MintError::Ended(_))) if !self.terms.is_robbed => {
                     self.wrong(format!("mints no more: {error}"));
                 }
@@ -178,7 +180,7 @@ impl Minting {
             }
         }
 
-        // What is between the first and the last of a row follows from these.
+        // The ids between the first and the last of a row follow from these two.
         let number = worker.number();
         if !ids.is_sorted_by(|one, next| one < next) {
             self.wrong(format!("ids do not grow: {ids:?}"));
@@ -188,11 +190,11 @@ impl Minting {
         }
         if let (Some(first), Some(last)) = (ids.first(), ids.last()) {
             let token = if self.terms.is_robbed { 0 } else { worker.token().to_u128() };
-            self.tell(Told::Minted { number, token, first: *first, last: *last });
+            self.tell(DataEvent::Minted { number, token, first: *first, last: *last });
         }
     }
 
-    /// Says until when nobody else has the number.
+    /// Records until when no other program has the number.
     fn claim(&self, worker: &WorkerId) {
         if let Some(what) = standing(&*self.scene, worker.node().to_string(), worker) {
             self.note(what);
@@ -207,7 +209,7 @@ impl Minting {
         }
     }
 
-    /// Says who has which number, of which each has one holder unless its node is deleted.
+    /// Records the holder of a number. Each number has one holder unless its node is deleted.
     fn note(&self, what: What) {
         if !self.terms.is_robbed {
             self.scene.note(&self.name, what);
@@ -218,8 +220,8 @@ impl Minting {
         self.scene.note(&self.name, What::WrongId(what));
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn upto(&mut self, share: f64) -> Duration {
@@ -231,9 +233,9 @@ impl Minting {
     }
 }
 
-/// After the faults: whoever comes gets each number and mints with it, and then nobody has any.
+/// After the faults: each program that comes gets each number and mints with it; afterwards no number is held.
 pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
-    // Whatever a clock has spoiled can be used by whoever allows it.
+    // A number that a fast clock has put ahead can be used by a handle that allows this.
     let workers = NumberTerms { max_ahead: DAYS, ..terms }.workers(client);
     let mut held = Vec::new();
     for _ in 0..terms.numbers {
@@ -241,7 +243,10 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
         if let Ok(id) = worker.next().await {
             let token = if terms.is_robbed { 0 } else { worker.token().to_u128() };
             let number = worker.number();
-            scene.note("world", What::Told(Told::Minted { number, token, first: id, last: id }));
+            scene.note(
+                "world",
+                What::Data(DataEvent::Minted { number, token, first: id, last: id }),
+            );
         }
         held.push(worker);
     }
@@ -257,5 +262,5 @@ pub async fn settle(scene: &dyn Scene, client: &Client, terms: NumberTerms) {
 }
 
 fn node_of(number: &str) -> ZnodePath {
-    ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a path")
+    ZnodePath::new(&format!("{WORKERS}/held/{number}")).expect("a valid path")
 }

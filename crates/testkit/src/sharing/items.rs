@@ -1,27 +1,27 @@
-//! What must be true of what those say who put items into a queue and take them.
+//! Invariants for the producers and consumers of a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::{Asked, DataEvent, End, Fate};
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::{Asked, End, Fate, Told};
 
 /// The queue.
 pub const QUEUE: &str = "/queue";
 
-/// Longer than it takes from a look whether an item is cancelled until its take is told, as its session lives on.
+/// Longer than the time from a check whether an item is cancelled until its take is reported, as its session lives on.
 const LONGEST_TAKE: Duration = Duration::from_secs(30);
 
-/// For longer than this, no listing is used.
+/// A listing older than this is not used.
 const OLDEST_LISTING: Duration = Duration::from_millis(2_100);
 
 /// A put of several items.
 #[derive(Debug)]
 struct Put<'a> {
     items: &'a [u64],
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
 }
 
@@ -33,25 +33,25 @@ struct Take {
     tries: u32,
     put: Option<i64>,
     end: Option<End>,
-    /// When it was asked for its end.
+    /// When its end was requested.
     ends_at: Option<Duration>,
-    /// `None`: nobody knows, or there was no end.
+    /// `None`: the outcome is unknown, or there was no end.
     confirmed: Option<bool>,
-    /// When that was known.
+    /// When the outcome was known.
     ended_at: Duration,
-    /// Whether it was refused as somebody had cancelled the item.
+    /// Whether the end was refused because the item had been cancelled.
     is_cancelled: bool,
-    /// How much later the item is to come back: asked for when, in milliseconds.
+    /// The delay after which the item is to come back, in milliseconds, and when it was requested.
     delay: Option<(Duration, u64)>,
 }
 
 impl Take {
-    /// Whether it ended the item for good.
+    /// Whether it certainly ended the item for good.
     fn has_ended(&self) -> bool {
         matches!(self.end, Some(End::Done | End::Bury)) && self.confirmed == Some(true)
     }
 
-    /// Whether the item came back by it for certain.
+    /// Whether it certainly put the item back.
     fn is_retried(&self) -> bool {
         self.end == Some(End::Retry) && self.confirmed == Some(true)
     }
@@ -61,12 +61,12 @@ impl Take {
     }
 }
 
-/// Something that was done to a dead letter.
+/// An operation on a dead letter.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     item: u64,
     fate: Fate,
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
 }
 
@@ -74,30 +74,30 @@ struct Sending {
 #[derive(Clone, Copy, Debug)]
 struct Cancelling {
     item: u64,
-    /// `None`: nobody knows.
+    /// `None`: the outcome is unknown.
     confirmed: Option<bool>,
     asked_at: Duration,
     answered_at: Duration,
 }
 
-/// What is known of all items.
+/// What the history says about all items.
 #[derive(Debug, Default)]
 struct Known<'a> {
     puts: Vec<Put<'a>>,
-    /// The put of each item, and its place in it.
+    /// The put of each item, and the item's place in it.
     places: BTreeMap<u64, (usize, usize)>,
     /// When a put was confirmed.
     put_at: BTreeMap<u64, Duration>,
-    /// What was asked for by puts, and when.
+    /// The options that puts requested, and when.
     asked: BTreeMap<u64, (Duration, Asked)>,
-    /// How often an item may have been put again, as nobody knew whether it had been.
+    /// How often an item may have been put again because the outcome of its put was unknown.
     again: BTreeMap<u64, usize>,
     cancellings: BTreeMap<u64, Cancelling>,
-    /// Answers that say that an item is done.
+    /// Answers that report an item as done.
     answered: Vec<(Duration, u64, Option<u64>)>,
     takes: BTreeMap<u64, Vec<Take>>,
     removed: Vec<u64>,
-    /// Attempts to take something out of which nobody knows what came.
+    /// Removals with an unknown outcome.
     removes: BTreeSet<u64>,
     /// By attempt.
     sendings: BTreeMap<u64, Sending>,
@@ -115,24 +115,24 @@ impl<'a> Known<'a> {
         known
     }
 
-    fn hear(&mut self, at: Duration, told: &'a Told) {
+    fn hear(&mut self, at: Duration, told: &'a DataEvent) {
         match told {
-            Told::Asks { item, asked } => drop(self.asked.insert(*item, (at, asked.clone()))),
-            Told::PutsAgain { item } => *self.again.entry(*item).or_default() += 1,
-            Told::NotPutAgain { item } => *self.again.entry(*item).or_default() -= 1,
-            Told::Puts { items } => {
+            DataEvent::Asks { item, asked } => drop(self.asked.insert(*item, (at, asked.clone()))),
+            DataEvent::PutsAgain { item } => *self.again.entry(*item).or_default() += 1,
+            DataEvent::NotPutAgain { item } => *self.again.entry(*item).or_default() -= 1,
+            DataEvent::Puts { items } => {
                 let put = self.puts.len();
                 let places = items.iter().enumerate().map(|(place, item)| (*item, (put, place)));
                 self.places.extend(places);
                 self.puts.push(Put { items, confirmed: None });
             }
-            Told::Put { items } => {
+            DataEvent::Put { items } => {
                 self.put_at.extend(items.iter().map(|item| (*item, at)));
                 self.answer_put(items, true);
             }
-            Told::NotPut { items } => self.answer_put(items, false),
+            DataEvent::NotPut { items } => self.answer_put(items, false),
 
-            Told::Takes { item, token, tries, put } => {
+            DataEvent::Takes { item, token, tries, put } => {
                 let (token, tries, put) = (*token, *tries, *put);
                 let take = Take {
                     at,
@@ -148,55 +148,55 @@ impl<'a> Known<'a> {
                 };
                 self.takes.entry(*item).or_default().push(take);
             }
-            Told::Ends { item, token, how } => {
+            DataEvent::Ends { item, token, how } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.end, take.ends_at) = (Some(*how), Some(at));
                 });
             }
-            Told::Ended { item, token } => {
+            DataEvent::Ended { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.confirmed, take.ended_at) = (Some(true), at);
                 });
             }
-            Told::NotEnded { item, token } => {
+            DataEvent::NotEnded { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| take.confirmed = Some(false));
             }
-            Told::EndCancelled { item, token } => {
+            DataEvent::EndCancelled { item, token } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     (take.confirmed, take.is_cancelled) = (Some(false), true);
                 });
             }
-            Told::Delays { item, token, delay_ms } => {
+            DataEvent::Delays { item, token, delay_ms } => {
                 self.take(*item, *token).into_iter().for_each(|take| {
                     take.delay = Some((at, *delay_ms));
                 });
             }
 
-            Told::Cancels { attempt, item } => {
+            DataEvent::Cancels { attempt, item } => {
                 let item = *item;
                 let (asked_at, answered_at) = (at, at);
                 let cancelling = Cancelling { item, confirmed: None, asked_at, answered_at };
                 self.cancellings.insert(*attempt, cancelling);
             }
-            Told::Answered { item, answer } => self.answered.push((at, *item, *answer)),
-            Told::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
-            Told::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
+            DataEvent::Answered { item, answer } => self.answered.push((at, *item, *answer)),
+            DataEvent::Cancelled { attempt } => self.answer_cancelling(*attempt, true, at),
+            DataEvent::NotCancelled { attempt } => self.answer_cancelling(*attempt, false, at),
 
-            Told::Removes { attempt } => drop(self.removes.insert(*attempt)),
-            Told::Removed { attempt, item } => {
+            DataEvent::Removes { attempt } => drop(self.removes.insert(*attempt)),
+            DataEvent::Removed { attempt, item } => {
                 self.removes.remove(attempt);
                 self.removed.push(*item);
             }
-            Told::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
+            DataEvent::NotRemoved { attempt } => drop(self.removes.remove(attempt)),
 
-            Told::Sends { attempt, item, fate } => {
+            DataEvent::Sends { attempt, item, fate } => {
                 let sending = Sending { item: *item, fate: *fate, confirmed: None };
                 self.sendings.insert(*attempt, sending);
             }
-            Told::Sent { attempt } => self.answer_sending(*attempt, true),
-            Told::NotSent { attempt } => self.answer_sending(*attempt, false),
+            DataEvent::Sent { attempt } => self.answer_sending(*attempt, true),
+            DataEvent::NotSent { attempt } => self.answer_sending(*attempt, false),
 
-            Told::Emptied { dead, written } => {
+            DataEvent::Emptied { dead, written } => {
                 self.is_emptied = true;
                 self.dead.extend(dead);
                 self.written.extend(written);
@@ -231,13 +231,13 @@ impl<'a> Known<'a> {
         self.takes.get(&item).map_or(&[], Vec::as_slice)
     }
 
-    /// How often this may have been done to an item, as a dead letter.
+    /// How often this may have been done to an item as a dead letter.
     fn sent(&self, item: u64, fate: Fate) -> usize {
         let sent = self.sendings.values().filter(|it| (it.item, it.fate) == (item, fate));
         sent.filter(|it| it.confirmed != Some(false)).count()
     }
 
-    /// What was cancelled for certain.
+    /// The cancellations of an item that were confirmed.
     fn cancelled(&self, item: u64) -> impl Iterator<Item = &Cancelling> {
         let of_item = self.cancellings.values().filter(move |it| it.item == item);
         of_item.filter(|it| it.confirmed == Some(true))
@@ -247,12 +247,12 @@ impl<'a> Known<'a> {
         self.cancellings.values().any(|it| it.item == item && it.confirmed != Some(false))
     }
 
-    /// How often it may have been put, one after the other, beside the first time.
+    /// How often it may have been put after the first time.
     fn copies(&self, item: u64) -> usize {
         self.again.get(&item).copied().unwrap_or_default()
     }
 
-    /// What was asked for when it was put.
+    /// The options that it was put with.
     fn asked(&self, item: u64) -> Option<&Asked> {
         self.asked.get(&item).map(|(_, asked)| asked)
     }
@@ -264,7 +264,7 @@ impl<'a> Known<'a> {
         takes
     }
 
-    /// Whether anybody has seen an item.
+    /// Whether any program has seen an item.
     fn is_seen(&self, item: u64) -> bool {
         !self.takes(item).is_empty()
             || self.removed.contains(&item)
@@ -274,12 +274,12 @@ impl<'a> Known<'a> {
             || self.sendings.values().any(|sending| sending.item == item)
     }
 
-    /// How often it came to an end for certain: it was done, it is a dead letter or was one and was discarded, or it
-    /// was removed, or cancelled.
+    /// How many ends of the item are certain: it was done, it is a dead letter or was one and was discarded, it was
+    /// removed, or it was cancelled.
     fn ends(&self, item: u64) -> usize {
         let done = |take: &&Take| take.has_ended() && take.end == Some(End::Done);
         let done = self.takes(item).iter().filter(done).count();
-        // Of one that may have been done, what it wrote tells.
+        // If its end has an unknown outcome, the node that it writes decides.
         let done = done.max(usize::from(self.written.contains(&item)));
         let removed = self.removed.iter().filter(|removed| **removed == item).count();
         let is_discarded = |it: &&Sending| {
@@ -291,14 +291,14 @@ impl<'a> Known<'a> {
     }
 
     /// # Errors
-    /// The item came to more than one end, or to one that it cannot have come to.
+    /// The item came to more than one end, or to an impossible one.
     fn judge(&self, item: u64) -> Result<(), String> {
         let takes = self.takes(item);
         let copies = self.copies(item);
         if self.ends(item) > 1 + copies {
             return Err(format!("item {item} came to more than one end: {takes:?}"));
         }
-        // Each end by burial that another take follows, or that is no dead letter in the end, has been undone.
+        // A burial is undone if another take follows it, or if the item is not a dead letter in the final state.
         let undone = self.sent(item, Fate::PutBack);
         let ended = |how| takes.iter().filter(move |it| it.has_ended() && it.end == Some(how));
         let has_later = |end: &&Take| takes.iter().any(|take| take.token > end.token);
@@ -324,15 +324,15 @@ impl<'a> Known<'a> {
         let left = undone + self.sent(item, Fate::Discard) + usize::from(self.dead.contains(&item));
         let is_gone = self.may_be_cancelled(item);
         if self.is_emptied && !is_gone && ended(End::Bury).count() > left {
-            return Err(format!("item {item} was buried, and is no dead letter: {takes:?}"));
+            return Err(format!("item {item} was buried and is not a dead letter: {takes:?}"));
         }
         Ok(())
     }
 }
 
-/// Each item that was confirmed comes to one end: it is done, a dead letter, or removed by a consumer that
-/// wants it at most once. One that nobody has seen again was lost by such a consumer, or done by one that does
-/// not know. A put whose outcome nobody knows was made as a whole, or not at all.
+/// Each confirmed item comes to one end: it is done, a dead letter, or removed by a consumer with delivery at most
+/// once. An item that was never seen again was lost by such a consumer, or done by one that does not know it. A put
+/// with an unknown outcome was made as a whole or not at all.
 pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let seen = known.takes.keys().chain(&known.removed).chain(&known.dead).chain(&known.written);
@@ -342,7 +342,7 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     for item in seen {
         match known.places.get(item).map(|(put, _)| known.puts[*put].confirmed) {
             None => return Err(format!("item {item} was never put")),
-            Some(Some(false)) => return Err(format!("item {item} was refused, and is there")),
+            Some(Some(false)) => return Err(format!("item {item} was refused and exists")),
             Some(_) => known.judge(*item)?,
         }
     }
@@ -369,7 +369,7 @@ pub(crate) fn items_are_once(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Of two takes of an item, the later one has the higher token, and was tried more often, unless the item was put
+/// Of two takes of an item, the later one has the higher token and the higher count of tries, unless the item was put
 /// back as a dead letter in between.
 pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
@@ -385,12 +385,12 @@ pub(crate) fn takes_grow(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// No two consumers that want a value at most once have the same, and none has what another one works on.
+/// No value is removed twice, and none is removed while another consumer works on it.
 pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
     let (known, leases) = (Known::of(entries), leases(entries));
     let mut seen = BTreeSet::new();
     for (Entry { at, who, .. }, told) in told(entries) {
-        let Told::Removed { item, .. } = told else { continue };
+        let DataEvent::Removed { item, .. } = told else { continue };
         if known.copies(*item) > 0 {
             continue;
         }
@@ -400,14 +400,16 @@ pub(crate) fn removed_at_most_once(entries: &[Entry]) -> Result<(), String> {
         let of_item = leases.get(&*format!("{QUEUE}/{item}")).map_or(&[][..], Vec::as_slice);
         if let Some(lease) = of_item.iter().find(|lease| lease.end() > *at) {
             let at = at.as_secs_f64();
-            return Err(format!("item {item} was removed by {who} at {at:.3} s, beside {lease}"));
+            return Err(format!(
+                "item {item} was removed by {who} at {at:.3} s while held: {lease}"
+            ));
         }
     }
     Ok(())
 }
 
-/// Who is answered that an item is done has an item that was by then, and its holder's answer. What is removed, and what a
-/// handler's verdict has ended, has none.
+/// An answer that reports an item as done is about an item that was done by then, and carries its holder's answer.
+/// There is no answer for a value that was removed or that a handler's verdict ended.
 pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     for (at, item, answer) in &known.answered {
@@ -426,15 +428,15 @@ pub(crate) fn answers_are_true(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// There are no more items at once than the bound says. Of each it is known that it is there from its put until it was taken
-/// last, and until its end if that was confirmed, unless somebody may have ended it before.
+/// The number of items never exceeds the bound. An item certainly exists from its put until its last take, and until
+/// its end if that was confirmed, unless another program may have ended it before.
 pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     let bound = told(entries).find_map(|(_, told)| match told {
-        Told::Bounds { items } => Some(*items),
+        DataEvent::Bounds { items } => Some(*items),
         _ => None,
     });
     let known = Known::of(entries);
-    // What somebody takes out at once is gone at any time.
+    // A removed value may be gone at any time.
     let (Some(bound), true) = (bound, known.removes.is_empty() && known.removed.is_empty()) else {
         return Ok(());
     };
@@ -459,7 +461,7 @@ pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
             changes.extend([(*from, 1), (until, -1)]);
         }
     }
-    // Those that go before those that come.
+    // Ends sort before puts.
     changes.sort_unstable();
     let mut count = 0;
     for (at, change) in changes {
@@ -472,8 +474,8 @@ pub(crate) fn no_more_than_bound(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Items of a key are taken in the order of puts, where nothing comes later, first, or passes others: one is taken when
-/// those before it have come to an end. Of one that was put back as a dead letter, nobody knows.
+/// The items of a key are taken in the order of their puts if none is delayed, has a priority or may overtake others:
+/// an item is taken after those before it have ended. After a dead letter was put back, its order is unknown.
 pub(crate) fn keys_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut takes: BTreeMap<&str, Vec<(u128, i64, u64)>> = BTreeMap::new();
@@ -498,13 +500,13 @@ pub(crate) fn keys_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing is taken before it is due, by the server's clock, or by what it showed before it was set.
+/// No item is taken before it is due, by the server's clock, or by what the clock showed before it was set.
 pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    // What the clock showed at the beginning, by when that was known.
+    // What the clock showed at the beginning, and when that was known.
     let clocks: Vec<(Duration, i64)> = told(entries)
         .filter_map(|(entry, told)| match told {
-            Told::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
+            DataEvent::ServerClock { unix_ms } => Some((entry.at, *unix_ms)),
             _ => None,
         })
         .collect();
@@ -513,7 +515,7 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     let signed = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
     let earliest = |asked: Duration, answered| Some(millis(asked) + until(answered).min()?);
     let is_early = |take: &Take, due: i64| {
-        // What is shown is rounded.
+        // The reported values are rounded.
         let latest = until(take.at).max().map(|zero| zero + millis(take.at) + 2);
         latest.is_some_and(|latest| latest < due)
     };
@@ -546,10 +548,10 @@ pub(crate) fn taken_when_due(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whoever takes alone takes nothing before what has a lower priority number and was free before it listed.
+/// A single consumer takes no item before one that has a lower priority number and was free before it listed.
 pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
-    // Items that wait for nothing but their turn: since when, and by which token they were taken then.
+    // Items that only wait for their turn: since when, and the token by which they were then taken.
     let mut free: Vec<(Duration, i32, u128, u64)> = Vec::new();
     for (item, put_at) in &known.put_at {
         let default = Asked::default();
@@ -574,8 +576,8 @@ pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     let mut looks = None;
     for (entry, told) in told(entries) {
         match told {
-            Told::LooksForItem => looks = Some(entry.at),
-            Told::Takes { item, token, .. } => {
+            DataEvent::LooksForItem => looks = Some(entry.at),
+            DataEvent::Takes { item, token, .. } => {
                 let Some(listed) = looks.and_then(|at| at.checked_sub(OLDEST_LISTING)) else {
                     continue;
                 };
@@ -597,8 +599,8 @@ pub(crate) fn lower_priorities_first(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// Where takes tell when their items were put, items without options are taken for the first time in that order. One
-/// that was put back as a dead letter may be taken for the first time again.
+/// If takes report when their items were put, items without options are taken for the first time in that order. A dead
+/// letter that was put back may be taken for the first time again.
 pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let mut first: Vec<_> = known
@@ -617,7 +619,7 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     let mut last: Option<(u128, i64, (usize, usize), u64)> = None;
     for now in first {
         if let Some(before) = last {
-            // Several puts may have gone in one transaction.
+            // One transaction may carry several puts.
             let same_put = before.1 == now.1 && before.2.0 == now.2.0;
             let is_later = before.1 > now.1 || same_put && before.2.1 > now.2.1;
             if is_later && before.0 < now.0 {
@@ -632,14 +634,14 @@ pub(crate) fn taken_in_order(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// An item wakes two consumers at most: the first of those that wait, and the next one when that has left. Two more
-/// events may have been on their way.
+/// An item wakes at most two consumers: the first waiter, and the next one when that has left. Two more events may have
+/// been in flight.
 pub(crate) fn woken_for_items(entries: &[Entry]) -> Result<(), String> {
     for (_, told) in told(entries) {
-        if let Told::Woke { items, events } = told
+        if let DataEvent::Woke { items, events } = told
             && *events > 2 * items + 2
         {
-            return Err(format!("{events} events told of {items} items"));
+            return Err(format!("{events} events for {items} items"));
         }
     }
     Ok(())
@@ -653,37 +655,37 @@ mod tests {
 
     type Judge = fn(&[Entry]) -> Result<(), String>;
 
-    fn of(judge: Judge, all: &[Told]) -> Result<(), String> {
+    fn of(judge: Judge, all: &[DataEvent]) -> Result<(), String> {
         let lines = all.iter().map(|told| (0, "a", told.clone()));
         judge(history(lines.collect()).entries())
     }
 
-    fn puts(items: &[u64]) -> Told {
-        Told::Puts { items: items.to_vec() }
+    fn puts(items: &[u64]) -> DataEvent {
+        DataEvent::Puts { items: items.to_vec() }
     }
 
-    fn put(items: &[u64]) -> Told {
-        Told::Put { items: items.to_vec() }
+    fn put(items: &[u64]) -> DataEvent {
+        DataEvent::Put { items: items.to_vec() }
     }
 
-    fn takes(item: u64, token: u128, tries: u32) -> Told {
-        Told::Takes { item, token, tries, put: None }
+    fn takes(item: u64, token: u128, tries: u32) -> DataEvent {
+        DataEvent::Takes { item, token, tries, put: None }
     }
 
-    fn ends(item: u64, token: u128, how: End) -> Told {
-        Told::Ends { item, token, how }
+    fn ends(item: u64, token: u128, how: End) -> DataEvent {
+        DataEvent::Ends { item, token, how }
     }
 
-    fn ended(item: u64, token: u128) -> Told {
-        Told::Ended { item, token }
+    fn ended(item: u64, token: u128) -> DataEvent {
+        DataEvent::Ended { item, token }
     }
 
-    fn emptied(dead: &[u64], written: &[u64]) -> Told {
-        Told::Emptied { dead: dead.to_vec(), written: written.to_vec() }
+    fn emptied(dead: &[u64], written: &[u64]) -> DataEvent {
+        DataEvent::Emptied { dead: dead.to_vec(), written: written.to_vec() }
     }
 
-    /// An item that was put, and done with token 10.
-    fn with(more: &[Told]) -> Result<(), String> {
+    /// An item that was put and was done with token 10.
+    fn with(more: &[DataEvent]) -> Result<(), String> {
         let done = [puts(&[7]), put(&[7]), takes(7, 10, 1), ends(7, 10, End::Done), ended(7, 10)];
         of(items_are_once, &[&done[..], more].concat())
     }
@@ -693,7 +695,7 @@ mod tests {
         assert_eq!(with(&[emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[emptied(&[], &[7])]), Ok(()));
         refused(with(&[emptied(&[7], &[])]), "more than one end");
-        refused(with(&[Told::Removed { attempt: 1, item: 7 }]), "more than one end");
+        refused(with(&[DataEvent::Removed { attempt: 1, item: 7 }]), "more than one end");
         refused(with(&[takes(7, 12, 2)]), "taken after its end");
         let again = [takes(7, 9, 2), ends(7, 9, End::Done), ended(7, 9)];
         refused(with(&again), "more than one end");
@@ -702,18 +704,18 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_there_or_not() {
-        // All of a put, or nothing.
+    fn an_unknown_outcome_may_be_either() {
+        // All of a put, or none of it.
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[puts(&[8, 9]), emptied(&[8, 9], &[])]), Ok(()));
         refused(with(&[puts(&[8, 9]), emptied(&[8], &[])]), "items [9] are lost");
-        let not = Told::NotPut { items: vec![8, 9] };
+        let not = DataEvent::NotPut { items: vec![8, 9] };
         refused(with(&[puts(&[8, 9]), not, emptied(&[9], &[])]), "9 was refused");
 
         // An end.
         let begun = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Done)];
-        let with = |more: &[Told]| with(&[&begun[..], more].concat());
-        let not = Told::NotEnded { item: 8, token: 11 };
+        let with = |more: &[DataEvent]| with(&[&begun[..], more].concat());
+        let not = DataEvent::NotEnded { item: 8, token: 11 };
         assert_eq!(with(&[emptied(&[], &[])]), Ok(()));
         assert_eq!(with(&[emptied(&[], &[8])]), Ok(()));
         assert_eq!(with(&[emptied(&[8], &[])]), Ok(()));
@@ -725,27 +727,27 @@ mod tests {
     #[test]
     fn what_was_buried_is_a_dead_letter() {
         let buried = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Bury), ended(8, 11)];
-        let with = |more: &[Told]| with(&[&buried[..], more].concat());
+        let with = |more: &[DataEvent]| with(&[&buried[..], more].concat());
         assert_eq!(with(&[emptied(&[8], &[])]), Ok(()));
-        refused(with(&[emptied(&[], &[])]), "no dead letter");
+        refused(with(&[emptied(&[], &[])]), "not a dead letter");
         refused(with(&[takes(8, 12, 2)]), "taken after its end");
     }
 
     #[test]
     fn a_dead_letter_is_put_back_or_discarded() {
-        let sends = |attempt, fate| Told::Sends { attempt, item: 8, fate };
-        let sent = |attempt| Told::Sent { attempt };
+        let sends = |attempt, fate| DataEvent::Sends { attempt, item: 8, fate };
+        let sent = |attempt| DataEvent::Sent { attempt };
         let buried = [puts(&[8]), put(&[8]), takes(8, 11, 3), ends(8, 11, End::Bury), ended(8, 11)];
-        let all = |judge, more: &[Told]| of(judge, &[&buried[..], more].concat());
+        let all = |judge, more: &[DataEvent]| of(judge, &[&buried[..], more].concat());
 
         let put_back = [sends(1, Fate::PutBack), sent(1)];
         let done = [takes(8, 12, 1), ends(8, 12, End::Done), ended(8, 12), emptied(&[], &[])];
         let again = [&put_back[..], &done].concat();
         assert_eq!(all(items_are_once, &again), Ok(()));
         assert_eq!(all(takes_grow, &again), Ok(()));
-        // Without an answer too, but not if it was no dead letter any more.
+        // Also without an answer, but not if it was no longer a dead letter.
         assert_eq!(all(items_are_once, &[&put_back[..1], &done].concat()), Ok(()));
-        let not = [sends(1, Fate::PutBack), Told::NotSent { attempt: 1 }];
+        let not = [sends(1, Fate::PutBack), DataEvent::NotSent { attempt: 1 }];
         refused(all(items_are_once, &[&not[..], &done].concat()), "taken after its end");
         refused(all(takes_grow, &[&not[..], &done].concat()), "item 8");
         refused(
@@ -753,10 +755,10 @@ mod tests {
             "[8] are lost",
         );
         let twice = [takes(8, 13, 2), ends(8, 13, End::Bury), ended(8, 13), emptied(&[], &[])];
-        refused(all(items_are_once, &[&put_back[..], &twice].concat()), "no dead letter");
+        refused(all(items_are_once, &[&put_back[..], &twice].concat()), "not a dead letter");
 
         let discarded = [sends(1, Fate::Discard), sent(1)];
-        let after = |more: &[Told]| all(items_are_once, &[&discarded[..], more].concat());
+        let after = |more: &[DataEvent]| all(items_are_once, &[&discarded[..], more].concat());
         assert_eq!(after(&[emptied(&[], &[])]), Ok(()));
         refused(after(&[emptied(&[8], &[])]), "more than one end");
         refused(after(&[sends(2, Fate::Discard), sent(2)]), "more than one end");
@@ -766,21 +768,21 @@ mod tests {
 
     #[test]
     fn an_item_wakes_two_consumers() {
-        let woke = |events| of(woken_for_items, &[Told::Woke { items: 6, events }]);
+        let woke = |events| of(woken_for_items, &[DataEvent::Woke { items: 6, events }]);
         assert_eq!(woke(14), Ok(()));
         refused(woke(15), "15 events");
     }
 
     #[test]
     fn a_value_is_removed_at_most_once() {
-        let removes = |attempt| Told::Removes { attempt };
-        let removed = |attempt, item| Told::Removed { attempt, item };
+        let removes = |attempt| DataEvent::Removes { attempt };
+        let removed = |attempt, item| DataEvent::Removed { attempt, item };
         let two = [puts(&[8, 9]), put(&[8, 9]), removes(1), removed(1, 8), removes(2)];
-        let all = |judge, more: &[Told]| of(judge, &[&two[..], more].concat());
+        let all = |judge, more: &[DataEvent]| of(judge, &[&two[..], more].concat());
         assert_eq!(all(items_are_once, &[emptied(&[9], &[])]), Ok(()));
-        // The one that nobody knows of has lost it.
+        // The removal with the unknown outcome has lost it.
         assert_eq!(all(items_are_once, &[emptied(&[], &[])]), Ok(()));
-        let nothing = Told::NotRemoved { attempt: 2 };
+        let nothing = DataEvent::NotRemoved { attempt: 2 };
         refused(all(items_are_once, &[nothing, emptied(&[], &[])]), "items [9] are lost");
         assert_eq!(all(removed_at_most_once, &[removed(2, 9)]), Ok(()));
         refused(all(removed_at_most_once, &[removed(2, 8)]), "8 was removed twice");
@@ -788,12 +790,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_that_of_an_item_that_is_done() {
-        let answered = |item, answer| Told::Answered { item, answer };
-        let ends = |how| Told::Ends { item: 7, token: 10, how };
-        let all = |more: &[Told]| of(answers_are_true, &[&[takes(7, 10, 1)], more].concat());
+        let answered = |item, answer| DataEvent::Answered { item, answer };
+        let ends = |how| DataEvent::Ends { item: 7, token: 10, how };
+        let all = |more: &[DataEvent]| of(answers_are_true, &[&[takes(7, 10, 1)], more].concat());
         let done = ends(End::Done);
         assert_eq!(all(&[done.clone(), answered(7, Some(7)), answered(7, None)]), Ok(()));
-        assert_eq!(all(&[Told::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
+        assert_eq!(all(&[DataEvent::Removes { attempt: 1 }, answered(8, None)]), Ok(()));
         let late = history(vec![
             (1, "a", takes(7, 10, 1)),
             (2, "b", answered(7, None)),
@@ -809,7 +811,8 @@ mod tests {
     fn no_more_items_are_there_than_the_bound_says() {
         let at = |seconds, told| (seconds, "a", told);
         let of = |more: Vec<_>| {
-            let begun = vec![at(0, Told::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
+            let begun =
+                vec![at(0, DataEvent::Bounds { items: 1 }), at(1, put(&[7])), at(3, put(&[8]))];
             no_more_than_bound(history([begun, more].concat()).entries())
         };
         let begun = [at(2, takes(7, 10, 1)), at(9, takes(8, 11, 1))];
@@ -817,16 +820,16 @@ mod tests {
         let first = |ends_at| [&begun[..], &end(ends_at, End::Done)].concat();
         assert_eq!(of(first(3)), Ok(()));
         refused(of(first(4)), "2 items at 3.000 s");
-        // Nobody knows.
+        // The outcome is unknown.
         assert_eq!(of([&begun[..], &end(4, End::Done)[..1]].concat()), Ok(()));
         let again = [at(4, takes(7, 12, 2))];
         assert_eq!(of([&begun[..], &end(2, End::Done), &again].concat()), Ok(()));
         refused(of([&begun[..], &end(2, End::Retry), &again].concat()), "2 items");
-        let cancels = Told::Cancels { attempt: 1, item: 7 };
+        let cancels = DataEvent::Cancels { attempt: 1, item: 7 };
         assert_eq!(of([first(4), vec![at(3, cancels)]].concat()), Ok(()));
-        let sends = Told::Sends { attempt: 1, item: 7, fate: Fate::PutBack };
+        let sends = DataEvent::Sends { attempt: 1, item: 7, fate: Fate::PutBack };
         assert_eq!(of([first(4), vec![at(5, sends)]].concat()), Ok(()));
-        assert_eq!(of([first(4), vec![at(5, Told::Removes { attempt: 1 })]].concat()), Ok(()));
+        assert_eq!(of([first(4), vec![at(5, DataEvent::Removes { attempt: 1 })]].concat()), Ok(()));
     }
 
     #[test]
@@ -838,40 +841,41 @@ mod tests {
 
     #[test]
     fn first_takes_are_in_the_order_of_puts() {
-        let takes = |item, token, tries, put| Told::Takes { item, token, tries, put: Some(put) };
+        let takes =
+            |item, token, tries, put| DataEvent::Takes { item, token, tries, put: Some(put) };
         let begun = [puts(&[1, 2]), puts(&[3]), puts(&[4])];
-        let of = |all: &[Told]| of(taken_in_order, &[&begun[..], all].concat());
+        let of = |all: &[DataEvent]| of(taken_in_order, &[&begun[..], all].concat());
         let good = [takes(1, 10, 1, 5), takes(2, 11, 1, 5), takes(3, 12, 1, 6), takes(1, 13, 2, 5)];
         assert_eq!(of(&good), Ok(()));
-        // Both puts were one transaction, or both takes.
+        // Both puts, or both takes, were one transaction.
         assert_eq!(of(&[takes(4, 10, 1, 6), takes(3, 11, 1, 6)]), Ok(()));
         assert_eq!(of(&[takes(3, 10, 1, 6), takes(1, 10, 1, 5)]), Ok(()));
-        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        let back = DataEvent::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
         assert_eq!(of(&[takes(3, 10, 1, 6), back, takes(1, 11, 1, 5)]), Ok(()));
 
         refused(of(&[takes(3, 10, 1, 6), takes(1, 11, 1, 5)]), "item 3 was put by 6");
         refused(of(&[takes(2, 10, 1, 5), takes(1, 11, 1, 5)]), "item 2 was put by 5");
     }
 
-    /// Everything in one second each, from 1 on.
-    fn in_turn(judge: Judge, all: &[Told]) -> Result<(), String> {
+    /// Puts one event in each second, from second 1 on.
+    fn in_turn(judge: Judge, all: &[DataEvent]) -> Result<(), String> {
         let lines = (1..).zip(all).map(|(at, told)| (at, "a", told.clone()));
         judge(history(lines.collect()).entries())
     }
 
-    fn asks(item: u64, asked: Asked) -> Told {
-        Told::Asks { item, asked }
+    fn asks(item: u64, asked: Asked) -> DataEvent {
+        DataEvent::Asks { item, asked }
     }
 
     #[test]
     fn what_is_cancelled_comes_to_no_other_end() {
-        let cancels = |attempt| Told::Cancels { attempt, item: 8 };
-        let cancelled = |attempt| Told::Cancelled { attempt };
+        let cancels = |attempt| DataEvent::Cancels { attempt, item: 8 };
+        let cancelled = |attempt| DataEvent::Cancelled { attempt };
         let begun = [puts(&[8]), put(&[8]), takes(8, 11, 1), ends(8, 11, End::Done)];
-        let with = |more: &[Told]| of(items_are_once, &[&begun[..], more].concat());
-        let refusal = Told::EndCancelled { item: 8, token: 11 };
+        let with = |more: &[DataEvent]| of(items_are_once, &[&begun[..], more].concat());
+        let refusal = DataEvent::EndCancelled { item: 8, token: 11 };
         assert_eq!(with(&[cancels(1), cancelled(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
-        // Nobody knows that it was.
+        // The outcome of the cancellation is unknown.
         assert_eq!(with(&[cancels(1), refusal.clone(), emptied(&[], &[])]), Ok(()));
         refused(with(&[cancels(1), cancelled(1), ended(8, 11)]), "more than one end");
         refused(with(&[cancels(1), cancelled(1), cancels(2), cancelled(2)]), "more than one end");
@@ -880,7 +884,7 @@ mod tests {
             with(&[cancels(1), cancelled(1), refusal.clone(), takes(8, 12, 2)]),
             "after its end",
         );
-        let not = Told::NotCancelled { attempt: 1 };
+        let not = DataEvent::NotCancelled { attempt: 1 };
         refused(with(&[cancels(1), not, refusal]), "item 8 was not cancelled");
 
         let late = [(1, puts(&[8])), (2, put(&[8])), (3, cancels(1)), (4, cancelled(1))];
@@ -891,18 +895,18 @@ mod tests {
 
     #[test]
     fn what_is_put_again_by_its_id_is_there_once_at_a_time() {
-        let again = Told::PutsAgain { item: 8 };
+        let again = DataEvent::PutsAgain { item: 8 };
         let done = |token| [takes(8, token, 1), ends(8, token, End::Done), ended(8, token)];
         let begun = [&[puts(&[8]), again][..], &done(11)].concat();
-        let with = |judge, more: &[Told]| of(judge, &[&begun[..], more].concat());
+        let with = |judge, more: &[DataEvent]| of(judge, &[&begun[..], more].concat());
         let twice = [&[put(&[8])][..], &done(12)].concat();
         assert_eq!(with(items_are_once, &twice), Ok(()));
         assert_eq!(with(takes_grow, &twice), Ok(()));
         let thrice = [&twice[..], &done(13)].concat();
         refused(with(items_are_once, &thrice), "more than one end");
         refused(with(takes_grow, &thrice), "item 8");
-        // It was there, so it was put once.
-        let once = [&[Told::NotPutAgain { item: 8 }][..], &twice].concat();
+        // It existed, so it was put once.
+        let once = [&[DataEvent::NotPutAgain { item: 8 }][..], &twice].concat();
         refused(with(items_are_once, &once), "more than one end");
         refused(with(takes_grow, &once), "item 8");
     }
@@ -915,43 +919,44 @@ mod tests {
             let until = Duration::from_secs(until);
             What::Claimed { lock: lock.clone(), token: 10, until }
         };
-        let removed = What::Told(Told::Removed { attempt: 1, item: 8 });
+        let removed = What::Data(DataEvent::Removed { attempt: 1, item: 8 });
         let of = |lines: Vec<(u64, &str, What)>| removed_at_most_once(history(lines).entries());
         let begun = |until| vec![(1, "a", granted.clone()), (1, "a", claimed(until))];
         assert_eq!(of([begun(3), vec![(4, "b", removed.clone())]].concat()), Ok(()));
         let back = What::GaveBack { lock: lock.clone(), token: 10 };
         let after = vec![(3, "a", back), (4, "b", removed.clone())];
         assert_eq!(of([begun(9), after].concat()), Ok(()));
-        refused(of([begun(5), vec![(4, "b", removed.clone())]].concat()), "beside a");
-        refused(of([vec![(1, "b", removed)], begun(5)].concat()), "beside a");
+        refused(of([begun(5), vec![(4, "b", removed.clone())]].concat()), "while held: a");
+        refused(of([vec![(1, "b", removed)], begun(5)].concat()), "while held: a");
     }
 
     #[test]
     fn items_of_a_key_are_in_order() {
         let of_key =
             |key: &str| Asked { key: Some(key.into()), in_order: true, ..Asked::default() };
-        let takes = |item, token, tries, put| Told::Takes { item, token, tries, put: Some(put) };
+        let takes =
+            |item, token, tries, put| DataEvent::Takes { item, token, tries, put: Some(put) };
         let begun = [asks(1, of_key("k")), asks(2, of_key("k")), asks(3, of_key("l"))];
-        let with = |all: &[Told]| of(keys_in_order, &[&begun[..], all].concat());
+        let with = |all: &[DataEvent]| of(keys_in_order, &[&begun[..], all].concat());
         let good = [takes(1, 10, 1, 5), takes(3, 11, 1, 7), takes(1, 12, 2, 5), takes(2, 13, 1, 6)];
         assert_eq!(with(&good), Ok(()));
         refused(with(&[takes(2, 10, 1, 6), takes(1, 11, 1, 5)]), "key k: item 2, put by 6");
-        // Before the first one has come to its end.
+        // Before the first one has ended.
         let between = [takes(1, 10, 1, 5), takes(2, 11, 1, 6), takes(1, 12, 2, 5)];
         refused(with(&between), "key k");
-        let back = Told::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
+        let back = DataEvent::Sends { attempt: 1, item: 1, fate: Fate::PutBack };
         assert_eq!(with(&[&between[..], &[back]].concat()), Ok(()));
     }
 
     #[test]
     fn nothing_is_taken_before_it_is_due() {
-        let clock = |unix_ms| Told::ServerClock { unix_ms };
-        let with = |delay_ms, more: &[Told]| {
+        let clock = |unix_ms| DataEvent::ServerClock { unix_ms };
+        let with = |delay_ms, more: &[DataEvent]| {
             let later = Asked { delay_ms: Some(delay_ms), ..Asked::default() };
             let put = [clock(70_000), asks(8, later), puts(&[8]), put(&[8])];
             in_turn(taken_when_due, &[&put[..], more].concat())
         };
-        // Asked for in second 2, and taken in second 5.
+        // Requested in second 2 and taken in second 5.
         assert_eq!(with(3_000, &[takes(8, 10, 1)]), Ok(()));
         refused(with(4_000, &[takes(8, 10, 1)]), "item 8 is due at 76000");
         let set = [clock(71_000), takes(8, 10, 1)];
@@ -959,7 +964,7 @@ mod tests {
         refused(with(6_000, &set), "item 8 is due at 78000");
 
         let retried = |delay_ms| {
-            let back = Told::Delays { item: 8, token: 10, delay_ms };
+            let back = DataEvent::Delays { item: 8, token: 10, delay_ms };
             [takes(8, 10, 1), back, ends(8, 10, End::Retry), ended(8, 10), takes(8, 11, 2)]
         };
         assert_eq!(with(0, &retried(3_000)), Ok(()));
@@ -972,10 +977,10 @@ mod tests {
     fn what_has_a_lower_priority_is_taken_first() {
         let first = || asks(8, Asked { priority: -5, ..Asked::default() });
         let begun = || vec![(1, "a", first()), (2, "a", puts(&[8, 9])), (3, "a", put(&[8, 9]))];
-        let with = |more: Vec<(u64, &'static str, Told)>| {
+        let with = |more: Vec<(u64, &'static str, DataEvent)>| {
             lower_priorities_first(history([begun(), more].concat()).entries())
         };
-        let looks = |at| (at, "b", Told::LooksForItem);
+        let looks = |at| (at, "b", DataEvent::LooksForItem);
         let wrong = |at| vec![looks(at), (7, "b", takes(9, 10, 1)), (8, "b", takes(8, 11, 1))];
         assert_eq!(with(wrong(5)), Ok(()));
         refused(with(wrong(6)), "item 9 of priority 0 was taken before item 8 of priority -5");
@@ -984,7 +989,7 @@ mod tests {
             Ok(())
         );
 
-        // And when it has come back.
+        // Also after it has come back.
         let back = |at| {
             let ends = [(4, "b", ends(8, 10, End::Retry)), (5, "b", ended(8, 10)), looks(at)];
             let takes = [(9, "b", takes(9, 11, 1)), (9, "b", takes(8, 12, 2))];

@@ -1,28 +1,28 @@
-//! What must be true of what programs that share data say. A write whose answer nobody got, because it
-//! was lost or its program was killed, may have been made or not, and what others saw tells which.
+//! Invariants for the programs that share data. A write whose answer was lost, or whose program was killed, may have
+//! been made or not; what other programs saw decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::data_event::{DataEvent, Listing};
 use crate::history::{Entry, What};
-use crate::told::{Listing, Told};
 
-pub(super) fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &Told)> {
+pub(super) fn told(entries: &[Entry]) -> impl Iterator<Item = (&Entry, &DataEvent)> {
     entries.iter().filter_map(|entry| match &entry.what {
-        What::Told(told) => Some((entry, told)),
+        What::Data(told) => Some((entry, told)),
         _ => None,
     })
 }
 
-/// Each snapshot is the tree after the last transaction that it names, and none is older than the one
-/// before it. The writers say which transaction wrote which version of the tree; one whose answer was
-/// lost is known by those who saw what it wrote.
+/// Each snapshot is the tree after the last transaction that it names, and none is older than the previous one. The
+/// writers record which transaction wrote which version of the tree; a write whose answer was lost is known from the
+/// snapshots that show it.
 pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
     let mut written: BTreeMap<i32, i64> = BTreeMap::new();
     for (entry, told) in told(entries) {
         let (version, zxid) = match told {
-            Told::Wrote { zxid, version } => (*version, *zxid),
-            Told::Saw { version, mzxid, .. } => (*version, *mzxid),
+            DataEvent::Wrote { zxid, version } => (*version, *zxid),
+            DataEvent::Saw { version, mzxid, .. } => (*version, *mzxid),
             _ => continue,
         };
         let known = *written.entry(version).or_insert(zxid);
@@ -40,7 +40,7 @@ pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
 
     let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
     for (Entry { at, who, .. }, told) in told(entries) {
-        let Told::Saw { zxid, version, mzxid } = told else { continue };
+        let DataEvent::Saw { zxid, version, mzxid } = told else { continue };
         let at = at.as_secs_f64();
         if mzxid > zxid {
             return Err(format!("{who} at {at:.3} s: a tree at {zxid} with what {mzxid} wrote"));
@@ -60,21 +60,21 @@ pub(crate) fn snapshots_fit(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// A list of instances, and who told it.
+/// A list of instances, and the program that recorded it.
 struct List<'a> {
     who: &'a str,
     zxid: i64,
     listings: &'a [Listing],
 }
 
-/// A node that a directory lists is there from the transaction that made it to the one that the directory
-/// names. So each directory lists it at every transaction in between; and an instance goes forward only,
-/// from one life to the next, and within a life from one weight to the next.
+/// A node that a directory lists exists from the transaction that created it to the one that the directory names. So
+/// each directory lists it at every transaction in between; and an instance only moves forward, from one life to the
+/// next, and within a life from one weight to the next.
 pub(crate) fn directories_fit(entries: &[Entry]) -> Result<(), String> {
     let mut lists = Vec::new();
     let mut newest: BTreeMap<&str, i64> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        let (who, Told::Lists { zxid, listings }) = (&*entry.who, told) else { continue };
+        let (who, DataEvent::Lists { zxid, listings }) = (&*entry.who, told) else { continue };
         let before = newest.insert(who, *zxid).unwrap_or(i64::MIN);
         if before > *zxid {
             return Err(format!("{who}: the instances at {zxid}, after those at {before}"));
@@ -105,17 +105,15 @@ fn each_goes_forward(lists: &[List<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// What somebody was told to be there after a transaction: names of nodes, each with the transaction that
-/// made it.
+/// What existed after a transaction, as one program saw it: names of nodes, each with the transaction that created it.
 pub(super) struct Present<'a> {
     pub(super) who: &'a str,
     pub(super) zxid: i64,
     pub(super) nodes: BTreeSet<(&'a str, i64)>,
 }
 
-/// A node is there from the transaction that made it to the last one after which anybody was told of it.
-/// So whoever was told what is there after one in between was told of it. `all` is in the order of
-/// transactions.
+/// A node exists from the transaction that created it to the last one at which any program saw it. So every listing as
+/// of a transaction in between contains it. `all` is in the order of transactions.
 pub(super) fn none_is_away(all: &[Present<'_>]) -> Result<(), String> {
     let mut last_seen: BTreeMap<(&str, i64), i64> = BTreeMap::new();
     for Present { who, zxid, nodes } in all {
@@ -133,14 +131,14 @@ pub(super) fn none_is_away(all: &[Present<'_>]) -> Result<(), String> {
         let has_it = |present: &&Present<'_>| present.nodes.contains(&(id, czxid));
         if let Some(Present { who, zxid, .. }) = all[from..to].iter().find(|one| !has_it(one)) {
             return Err(format!(
-                "{who} at {zxid}: {id} is not listed, which was there from {czxid} to {last}"
+                "{who} at {zxid}: {id} is not listed, although it existed from {czxid} to {last}"
             ));
         }
     }
     Ok(())
 }
 
-/// An add of 1 that was confirmed.
+/// A confirmed add of 1.
 #[derive(Clone, Copy, Debug)]
 struct Add {
     asked: Duration,
@@ -148,8 +146,8 @@ struct Add {
     after: i64,
 }
 
-/// The counter is what the confirmed adds make it, each of which has a place of its own, in an order that
-/// time allows; the list has each confirmed item once, and everyone who followed it saw a beginning of it.
+/// The counter is the sum of the confirmed adds, each of which has a place of its own in an order that is compatible
+/// with time; the list contains each confirmed item once, and every follower saw prefixes of it.
 pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
     let (mut asked, mut adds, mut refused_adds) = (BTreeMap::new(), Vec::new(), 0);
     let (mut begun, mut appended, mut refused) =
@@ -157,17 +155,17 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
     let (mut followed, mut remains) = (Vec::new(), None);
     for (entry, told) in told(entries) {
         match told {
-            Told::Adds { id } => drop(asked.insert(*id, entry.at)),
-            Told::Added { id, after } => {
+            DataEvent::Adds { id } => drop(asked.insert(*id, entry.at)),
+            DataEvent::Added { id, after } => {
                 let asked = *asked.get(id).ok_or_else(|| format!("add {id} never began"))?;
                 adds.push(Add { asked, answered: entry.at, after: *after });
             }
-            Told::NotAdded { .. } => refused_adds += 1,
-            Told::Appends { item } => drop(begun.insert(*item)),
-            Told::Appended { item } => drop(appended.insert(*item)),
-            Told::NotAppended { item } => drop(refused.insert(*item)),
-            Told::Followed { items } => followed.push((&entry.who, items)),
-            Told::Remains { sum, items } => remains = Some((*sum, items)),
+            DataEvent::NotAdded { .. } => refused_adds += 1,
+            DataEvent::Appends { item } => drop(begun.insert(*item)),
+            DataEvent::Appended { item } => drop(appended.insert(*item)),
+            DataEvent::NotAppended { item } => drop(refused.insert(*item)),
+            DataEvent::Followed { items } => followed.push((&entry.who, items)),
+            DataEvent::Remains { sum, items } => remains = Some((*sum, items)),
             _ => {}
         }
     }
@@ -179,7 +177,7 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
     all_appended_once(items, &appended)?;
     let known = |item| begun.contains(item) && !refused.contains(item);
     if let Some(item) = items.iter().find(|item| !known(item)) {
-        return Err(format!("{item} was refused, and is there: {items:?}"));
+        return Err(format!("{item} was refused and exists: {items:?}"));
     }
     let behind = followed.iter().find(|(_, seen)| !items.starts_with(seen));
     behind.map_or(Ok(()), |(who, seen)| Err(format!("{who}: {seen:?} was no state of {items:?}")))
@@ -188,7 +186,7 @@ pub(crate) fn values_fit(entries: &[Entry]) -> Result<(), String> {
 fn adds_fit(adds: &mut [Add]) -> Result<(), String> {
     adds.sort_by_key(|add| add.after);
     if let Some(twice) = adds.windows(2).find(|pair| pair[0].after == pair[1].after) {
-        return Err(format!("two adds were told the same: {twice:?}"));
+        return Err(format!("two adds returned the same sum: {twice:?}"));
     }
     let mut latest = Duration::ZERO;
     for add in adds {
@@ -230,11 +228,11 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_the_tree_at_its_transaction() {
-        let wrote = |zxid, version| (1, "w", Told::Wrote { zxid, version });
-        let saw = |zxid, version, mzxid| (2, "c", Told::Saw { zxid, version, mzxid });
+        let wrote = |zxid, version| (1, "w", DataEvent::Wrote { zxid, version });
+        let saw = |zxid, version, mzxid| (2, "c", DataEvent::Saw { zxid, version, mzxid });
         let of = |all: &[_]| snapshots_fit(history(all.to_vec()).entries());
-        // Version 2 was written by a transaction whose answer was lost; somebody else has seen it.
-        let lost = (3, "d", Told::Saw { zxid: 25, version: 2, mzxid: 20 });
+        // Version 2 was written by a transaction whose answer was lost; another program has seen it.
+        let lost = (3, "d", DataEvent::Saw { zxid: 25, version: 2, mzxid: 20 });
         let all = [wrote(10, 1), saw(12, 1, 10), lost.clone(), wrote(30, 3), saw(30, 3, 30)];
         assert_eq!(of(&all), Ok(()));
 
@@ -254,13 +252,13 @@ mod tests {
                 czxid: *czxid,
                 weight: *weight,
             };
-            (1, who, Told::Lists { zxid, listings: all.iter().map(listing).collect() })
+            (1, who, DataEvent::Lists { zxid, listings: all.iter().map(listing).collect() })
         };
         let of = |all: &[_]| directories_fit(history(all.to_vec()).entries());
         let first = lists("a", 12, &[("x", 10, 1), ("y", 11, 1)]);
         let second = lists("a", 20, &[("x", 10, 2), ("y", 18, 1)]);
         assert_eq!(of(&[first.clone(), second.clone()]), Ok(()));
-        // Told later by somebody who is behind, and before either of them was there.
+        // Recorded later by a program that lags, for a time before either of them existed.
         let behind = lists("b", 13, &[("x", 10, 1)]);
         assert_eq!(of(&[first.clone(), second.clone(), lists("b", 9, &[]), behind]), Ok(()));
 
@@ -274,42 +272,43 @@ mod tests {
 
     #[test]
     fn the_sum_is_that_of_the_confirmed_adds() {
-        let adds = |at, id| (at, "a", Told::Adds { id });
-        let added = |at, id, after| (at, "a", Told::Added { id, after });
-        let remains = |sum| (9, "world", Told::Remains { sum, items: vec![] });
+        let adds = |at, id| (at, "a", DataEvent::Adds { id });
+        let added = |at, id, after| (at, "a", DataEvent::Added { id, after });
+        let remains = |sum| (9, "world", DataEvent::Remains { sum, items: vec![] });
         let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let two = [adds(1, 1), added(2, 1, 1), adds(3, 2), added(4, 2, 2)];
-        let with = |more: &[(u64, &'static str, Told)]| [&two[..], more].concat();
+        let with = |more: &[(u64, &'static str, DataEvent)]| [&two[..], more].concat();
         assert_eq!(of(&with(&[remains(2)])), Ok(()));
-        // One that was killed, or did not get to know: it counts or not.
+        // The outcome of a killed program's add is unknown: it counts or not.
         assert_eq!(of(&with(&[adds(5, 3), remains(2)])), Ok(()));
         assert_eq!(of(&with(&[adds(5, 3), remains(3)])), Ok(()));
 
         refused(of(&with(&[remains(3)])), "0 unknown: the sum is 3");
         refused(of(&with(&[remains(1)])), "the sum is 1");
-        let not = (6, "a", Told::NotAdded { id: 3 });
+        let not = (6, "a", DataEvent::NotAdded { id: 3 });
         refused(of(&with(&[adds(5, 3), not, remains(3)])), "0 unknown: the sum is 3");
-        refused(of(&with(&[adds(5, 3), added(6, 3, 2)])), "told the same");
+        refused(of(&with(&[adds(5, 3), added(6, 3, 2)])), "the same sum");
         let late = [adds(1, 1), added(2, 1, 2), adds(3, 2), added(4, 2, 1)];
         refused(of(&late), "answered before");
     }
 
     #[test]
     fn the_list_has_each_confirmed_item_once() {
-        let appends = |item| (1, "a", Told::Appends { item });
-        let appended = |item| (2, "a", Told::Appended { item });
-        let followed = |items: &[u64]| (3, "f", Told::Followed { items: items.to_vec() });
-        let remains = |items: &[u64]| (9, "w", Told::Remains { sum: 0, items: items.to_vec() });
+        let appends = |item| (1, "a", DataEvent::Appends { item });
+        let appended = |item| (2, "a", DataEvent::Appended { item });
+        let followed = |items: &[u64]| (3, "f", DataEvent::Followed { items: items.to_vec() });
+        let remains =
+            |items: &[u64]| (9, "w", DataEvent::Remains { sum: 0, items: items.to_vec() });
         let of = |all: &[_]| values_fit(history(all.to_vec()).entries());
         let begun = [appends(5), appended(5), appends(6)];
-        let with = |more: &[(u64, &'static str, Told)]| [&begun[..], more].concat();
+        let with = |more: &[(u64, &'static str, DataEvent)]| [&begun[..], more].concat();
         assert_eq!(of(&with(&[followed(&[5]), remains(&[5, 6])])), Ok(()));
         assert_eq!(of(&with(&[remains(&[5])])), Ok(()));
 
         refused(of(&with(&[remains(&[6])])), "confirmed item 5 is lost");
         refused(of(&with(&[remains(&[5, 5])])), "twice");
         refused(of(&with(&[followed(&[6]), remains(&[5, 6])])), "was no state");
-        let not = (2, "a", Told::NotAppended { item: 6 });
+        let not = (2, "a", DataEvent::NotAppended { item: 6 });
         refused(of(&with(&[not, remains(&[5, 6])])), "6 was refused");
     }
 }

@@ -1,17 +1,17 @@
-//! What must be true of ids that were minted.
+//! Invariants for minted ids.
 
 use std::collections::BTreeMap;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
-/// No id comes twice. Those of one holder of a number grow, and those of the next are larger than all of the ones before,
-/// whatever these have minted after they had lost it; but not where nodes of holders are deleted.
+/// No id is minted twice. The ids of one holder of a number grow, and those of the next holder are larger than all
+/// earlier ones, even those minted after the number was lost; but not where nodes of current holders are deleted.
 pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
     let mut minted: BTreeMap<u32, Vec<Row<'_>>> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        if let Told::Minted { number, token, first, last } = told {
+        if let DataEvent::Minted { number, token, first, last } = told {
             let row = Row { entry, token: *token, first: *first, last: *last };
             minted.entry(*number).or_default().push(row);
         }
@@ -29,10 +29,10 @@ pub(crate) fn ids_are_once(entries: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a holder has minted in a row.
+/// Ids that a holder has minted in a row.
 struct Row<'a> {
     entry: &'a Entry,
-    /// The same for all where nodes of holders are deleted.
+    /// Equal for all rows where nodes of current holders are deleted.
     token: u128,
     first: i64,
     last: i64,
@@ -47,15 +47,15 @@ mod tests {
 
     fn history(rows: &[(u128, i64, i64)]) -> Vec<Entry> {
         let entry = |(token, first, last): &(u128, i64, i64)| {
-            let told = Told::Minted { number: 3, token: *token, first: *first, last: *last };
-            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Told(told) }
+            let told = DataEvent::Minted { number: 3, token: *token, first: *first, last: *last };
+            Entry { at: Duration::ZERO, who: "x".to_owned(), what: What::Data(told) }
         };
         rows.iter().map(entry).collect()
     }
 
     #[test]
     fn ids_that_come_again_or_too_late_are_found() {
-        // One that has lost its number mints on.
+        // A program that has lost its number continues to mint.
         assert_eq!(
             ids_are_once(&history(&[(1, 5, 9), (2, 30, 33), (1, 10, 29), (2, 34, 34)])),
             Ok(())

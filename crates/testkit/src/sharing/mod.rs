@@ -1,6 +1,6 @@
-//! Programs that share data through a server, and say all that they are told: the same ones run in the
-//! simulation, on real servers behind proxies that lose replies, and on ensembles whose servers are
-//! killed. What must be true of what they say is in [`crate::checker`].
+//! Programs that share data through a server and record what they learn. The same programs run in the simulation, on
+//! real servers behind proxies that lose replies, and on ensembles whose servers are killed. [`crate::checker`] has the
+//! invariants for these records.
 
 pub mod barriers;
 pub mod crew;
@@ -46,38 +46,38 @@ pub(crate) use self::things::{
 pub(crate) use self::views::views_fit;
 use crate::history::What;
 
-/// Where such programs run.
+/// The environment in which such programs run.
 pub trait Scene {
     /// The true time since the beginning.
     fn now(&self) -> Duration;
 
-    /// Whether the programs are to go on.
+    /// Whether the programs are to continue.
     fn goes_on(&self) -> bool;
 
-    /// Adds a line of now to the history.
+    /// Adds an event to the history, at the present time.
     fn note(&self, who: &str, what: What);
 
-    /// The longest pause between two things that a program does.
+    /// The longest pause between two steps of a program.
     fn pace(&self) -> Duration;
 
-    /// The true time of a reading of the program's own clock; `None` where nobody can tell.
+    /// The true time of a reading of the program's own clock; `None` where it is unknown.
     fn true_time(&self, reading: Instant) -> Option<Duration> {
         let _ = reading;
         None
     }
 
-    /// What the server's clock shows, in milliseconds since 1970; `None` where nobody can tell.
+    /// What the server's clock shows, in milliseconds since 1970; `None` where it is unknown.
     fn server_unix_ms(&self) -> Option<u64> {
         None
     }
 
-    /// How many events of the queue's nodes have reached clients; `None` where nobody counts them.
+    /// How many events of the queue's nodes have reached clients; `None` where they are not counted.
     fn queue_events(&self) -> Option<usize> {
         None
     }
 }
 
-/// Tries again after each such pause until it succeeds: there may be no server for a while.
+/// Tries again after each such pause until it succeeds: no server may be reachable for a while.
 async fn retried<T, E, F>(pause: Duration, attempt: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,
@@ -90,8 +90,8 @@ where
     }
 }
 
-/// Whether an error says that it is unknown what came of a write without a reason: there is one only if
-/// the session has ended, or if nobody can tell whether it has.
+/// Whether an error reports an unknown outcome without a reason. The reason is the end of the session, or that it
+/// cannot be known whether the session has ended.
 pub fn is_unknown_without_reason(error: &(dyn Error + 'static), same_session: bool) -> bool {
     let chain = std::iter::successors(Some(error), |error| (*error).source());
     let text: Vec<_> = chain.map(ToString::to_string).collect();

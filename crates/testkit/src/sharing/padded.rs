@@ -1,26 +1,27 @@
-//! Numbers as values, of which some are long.
+//! A codec for numbers of which some are encoded as long values.
 
 use bytes::Bytes;
 use lockkeeper::{Codec, CodecError};
 
-/// How long a part of a value is where values are long, in bytes.
+/// The size of a part of a value where values are long, in bytes.
 pub(super) const PART: usize = 64;
 
-/// Of so many numbers, one is written as a long value.
+/// One in this many numbers is encoded as a long value.
 const LONG_EACH: u64 = 3;
 
-/// By how much a long value is longer than a part, at most.
+/// The largest excess of a long value over the size of a part.
 const LONGEST: u64 = 4 * PART as u64;
 
-/// Writes a number and, after some, a text that follows from it: whoever reads another one has read a wrong value.
+/// Encodes a number, followed for some numbers by a text that is derived from the number: decoding any other text
+/// fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Padded {
-    /// Whether there are long values at all.
+    /// Whether there are long values.
     pub(super) has_long: bool,
 }
 
 impl Padded {
-    /// Whether a number is written as a long value.
+    /// Whether a number is encoded as a long value.
     pub(super) fn is_long(self, number: u64) -> bool {
         self.text(number).len() > PART
     }
@@ -47,7 +48,7 @@ impl Codec<u64> for Padded {
         let number = text.split(' ').next().unwrap_or_default().parse()?;
         match self.text(number) == text {
             true => Ok(number),
-            false => Err(format!("another value than was put: {text}").into()),
+            false => Err(format!("not a value that was put: {text}").into()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that share items, come and go, die, give items back, and keep some for too long. Each item is a lock to
-//! [`crate::checker`]: what its owners are told of leases and tokens is judged as that of any lock.
+//! Programs that share partitions: they come and go, crash, give items back, and keep some for too long. To
+//! [`crate::checker`] each item is a lock: the leases and tokens of its owners are judged as those of any lock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lockkeeper::{
-    Assignment, Client, Instant, LossReason, PartitionMember, Partitions, PartitionsError, State,
-    ZnodePath,
+    Assignment, Client, HolderState, Instant, LossReason, PartitionMember, Partitions,
+    PartitionsError, ZnodePath,
 };
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -20,10 +20,10 @@ use crate::history::{Share, What};
 
 const PATH: &str = "/partitions/shards";
 
-/// Between two looks at what has become of something.
+/// The interval between two looks.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// What the partitions of a run are like.
+/// The settings of the partitions in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionTerms {
     /// How many programs there are.
@@ -33,14 +33,15 @@ pub struct PartitionTerms {
     weighs: bool,
     grace: Duration,
     settle: Duration,
-    /// Whether items are kept for too long.
+    /// Whether items are kept beyond their deadline.
     overstays: bool,
-    /// Whether nothing that happens is a reason for an error.
+    /// Whether the run contains no fault that would justify an error.
     is_well: bool,
 }
 
 impl PartitionTerms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    /// Chooses settings at random. `is_well`: no session is lost, and every outage is shorter than a session's
+    /// lifetime.
     pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
         Self {
             programs: random.usize(2..6),
@@ -59,7 +60,7 @@ impl PartitionTerms {
         let weight = if self.weighs { u32::try_from(program).unwrap_or(0) + 1 } else { 1 };
         let items = (0..self.items).map(|item| format!("item {item}"));
         let builder = Partitions::builder(client, PATH).items(items).weight(weight);
-        builder.grace(self.grace).settle(self.settle).build().expect("a path")
+        builder.grace(self.grace).settle(self.settle).build().expect("a valid path")
     }
 }
 
@@ -68,47 +69,47 @@ impl PartitionTerms {
 enum Phase {
     #[default]
     Anything,
-    /// They keep what they have, and give back what moves. This one leaves.
+    /// They keep their items and give back those that move. The program in `leaves` leaves.
     Calm { leaves: Option<usize> },
-    /// All leave.
+    /// All programs leave.
     Over,
 }
 
-/// What the programs of a run know of each other.
+/// State that the programs of a run share.
 #[derive(Debug, Default)]
 pub struct PartitionOrders {
     phase: watch::Sender<Phase>,
-    /// What each program has, with the tokens.
+    /// The items of each program, with their tokens.
     owned: Mutex<BTreeMap<usize, BTreeMap<String, u128>>>,
 }
 
 impl PartitionOrders {
     fn note(&self, program: usize, owned: BTreeMap<String, u128>) {
-        self.owned.lock().expect("nobody panics with it").insert(program, owned);
+        self.owned.lock().expect("not poisoned").insert(program, owned);
     }
 
     fn owned(&self) -> BTreeMap<usize, BTreeMap<String, u128>> {
-        self.owned.lock().expect("nobody panics with it").clone()
+        self.owned.lock().expect("not poisoned").clone()
     }
 }
 
-/// The job of a member, which one program after the other has.
+/// The role of a member, which successive programs fill.
 #[derive(Debug)]
 pub struct SharerJob<S> {
     /// Its machine.
     pub place: S,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
     /// Its number.
     pub program: usize,
-    /// What the partitions are like.
+    /// The settings of the partitions.
     pub terms: PartitionTerms,
-    /// What all programs know.
+    /// The state that all programs share.
     pub orders: Arc<PartitionOrders>,
 }
 
 impl<S: Workplace> SharerJob<S> {
-    /// Returns when all is over.
+    /// Returns at the end of the run.
     pub async fn fill(self, random: fastrand::Rng) {
         let life = |life, client, random, die: Die| {
             let sharer = Sharer {
@@ -141,25 +142,25 @@ struct Sharer {
     cut_off: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Something that a program has.
+/// An item that a program owns.
 struct Possession {
     assignment: Assignment,
-    /// Until when it was told to finish.
+    /// By when it has to give the item back.
     moves: Option<Instant>,
-    /// Whether it was told that it has lost it.
+    /// Whether it knows that the item is lost.
     is_lost: bool,
-    /// How often it looks at it before it gives it back.
+    /// How often it looks at the item before it gives it back.
     patience: u32,
 }
 
 impl Sharer {
-    /// Joins, works and leaves, until all is over.
+    /// Joins, works and leaves, until the end of the run.
     async fn share(mut self) {
         let mut phase = self.orders.phase.subscribe();
         while *phase.borrow() != Phase::Over {
             let leaves = Phase::Calm { leaves: Some(self.program) };
             if *phase.borrow() == leaves {
-                // It has left, and stays away.
+                // It has left and does not join again.
                 self.orders.note(self.program, BTreeMap::new());
                 let _ = phase.wait_for(|phase| *phase != leaves).await;
                 continue;
@@ -216,7 +217,7 @@ impl Sharer {
         self.leave(member, owned).await;
     }
 
-    /// It has what it was given and did not give back.
+    /// Checks that the member owns what it was assigned and has not given back.
     fn is_consistent(&self, member: &PartitionMember, owned: &[Possession]) {
         let owns = member.owned();
         let held = owned.iter().filter(|it| it.assignment.is_held());
@@ -239,15 +240,15 @@ impl Sharer {
         owned.push(possession);
     }
 
-    /// Says until when nobody else has it.
+    /// Records until when no other program owns the item.
     fn claim(&self, possession: &mut Possession) {
         let assignment = &possession.assignment;
         let (lock, token) = (lock_of(assignment), assignment.token().to_u128());
-        // Asked for first: what it says must be true although time has passed since.
+        // Read first: its answer must be true although time has passed since.
         let deadline = assignment.deadline();
         match (assignment.state(), deadline) {
-            // What it was told before still holds.
-            (State::Lost(LossReason::HeldTooLong), _) => {
+            // Its last claim still holds.
+            (HolderState::Lost(LossReason::HeldTooLong), _) => {
                 let is_over = possession.moves.is_some_and(|until| until <= self.client.now());
                 if !is_over {
                     let item = assignment.item();
@@ -256,7 +257,7 @@ impl Sharer {
                 }
                 possession.is_lost = true;
             }
-            (State::Lost(reason), _) if !possession.is_lost => {
+            (HolderState::Lost(reason), _) if !possession.is_lost => {
                 possession.is_lost = true;
                 let reason = format!("{reason:?}");
                 self.scene.note(&self.name, What::Lost { lock, token, reason });
@@ -270,7 +271,7 @@ impl Sharer {
         }
     }
 
-    /// Looks what has become of what it has, and gives some of it back.
+    /// Checks the state of its items and gives some of them back.
     async fn look_after(&mut self, owned: &mut Vec<Possession>) {
         let is_calm = *self.orders.phase.borrow() != Phase::Anything;
         let mut kept = Vec::new();
@@ -299,7 +300,7 @@ impl Sharer {
         match self.random.u8(0..3) {
             0 => drop(assignment),
             1 => drop(timeout(self.upto(0.05), assignment.release()).await),
-            // Its error is that of a session or a server, with which the node goes too.
+            // An error is one of the session or the server, with which the node disappears too.
             _ => drop(assignment.release().await),
         }
     }
@@ -332,17 +333,17 @@ impl Sharer {
         let still_held = owned.iter().find(|it| it.assignment.is_held());
         if let Some(possession) = still_held {
             let item = possession.assignment.item();
-            self.wrong(format!("has left, and still has {item}"));
+            self.wrong(format!("has left and still owns {item}"));
         }
         for possession in owned {
             self.give_back(possession).await;
         }
     }
 
-    /// An error that has no reason where all is well.
+    /// Handles an error: reports it if nothing can justify it.
     fn refused(&self, what: &str, error: &PartitionsError) {
         let what = format!("does not {what}: {error}");
-        // The session of an earlier life may outlast a restart of the server, which gives it all its time again.
+        // The session of a crashed program may outlast a restart of the server, which renews its full timeout.
         let is_taken = matches!(error, PartitionsError::Taken { .. });
         match self.terms.is_well && !is_taken {
             true => self.wrong(what),
@@ -354,7 +355,7 @@ impl Sharer {
         self.scene.note(&self.name, What::WrongPartition(what));
     }
 
-    /// Some time, up to so much of the pace.
+    /// A random time, up to this share of the pace.
     fn upto(&mut self, share: f64) -> Duration {
         self.scene.pace().mul_f64(share * self.random.f64())
     }
@@ -368,7 +369,7 @@ fn lock_of(assignment: &Assignment) -> String {
     format!("{PATH}/{}", assignment.item())
 }
 
-/// Until when an item is to be given back, as far as its holder was told.
+/// By when an item is to be given back, as far as its holder knows.
 fn moves(assignment: &Assignment) -> Option<Instant> {
     let moving = std::pin::pin!(assignment.moving());
     match moving.poll(&mut Context::from_waker(Waker::noop())) {
@@ -377,8 +378,8 @@ fn moves(assignment: &Assignment) -> Option<Instant> {
     }
 }
 
-/// After the faults: every item has one owner; when one member leaves, its items move and no others; and in the end
-/// nothing is left. `patience`: longer than anything takes.
+/// After the faults: every item has one owner; when one member leaves, only its items move; and no node remains at the
+/// end. `patience`: longer than any successful operation takes.
 pub async fn settle(
     scene: &Arc<dyn Scene + Send + Sync>,
     client: &Client,
@@ -415,7 +416,7 @@ pub async fn settle(
             scene.note("world", What::Stuck("a member does not leave".into()));
         }
     }
-    let owners = ZnodePath::new(&format!("{PATH}/owners")).expect("a path");
+    let owners = ZnodePath::new(&format!("{PATH}/owners")).expect("a valid path");
     let begin = scene.now();
     loop {
         let _ = retried(GLANCE, || client.sync(&owners)).await;
@@ -434,7 +435,7 @@ pub async fn settle(
     }
 }
 
-/// Waits until each item has one owner, for long enough that nothing more is about to move.
+/// Waits until each item has had one owner for so long that no further move is pending.
 async fn all_are_owned(
     scene: &Arc<dyn Scene + Send + Sync>,
     terms: PartitionTerms,

@@ -1,8 +1,8 @@
-//! Programs that take things of a pool: any, some first or certain ones, for holders with and without a limit. They give up,
-//! drop what they have, and die; and one of them changes the set.
+//! Programs that take things of a pool: any thing, preferred ones or certain ones, for holders with and without a
+//! limit. They give up, drop what they have, and crash. One of them changes the set.
 //!
-//! A program says what it wants and what it gets, and who stands in line before it. By these, [`crate::checker`] compares
-//! what all of them say.
+//! A program records what it wants and what it gets, and which waiters are ahead of it. [`crate::checker`] compares
+//! these records.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,36 +15,37 @@ use tokio::time::{sleep, timeout};
 
 use super::crew::{Die, Workplace, one_after_the_other, standing};
 use super::{Scene, retried};
+use crate::data_event::DataEvent;
 use crate::history::{Share, What};
-use crate::told::Told;
 
 const POOL: &str = "/pools/things";
 
-/// How long to wait for something else to come.
+/// The interval between two looks.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// How many things each program takes in the end.
+/// How many things each program takes after the faults.
 const TAKES_AT_THE_END: u32 = 3;
 
-/// What the pool of a run is like.
+/// The settings of the pool in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolTerms {
-    /// How many things there are.
+    /// The number of things.
     things: usize,
     /// How many programs take them.
     pub programs: usize,
-    /// Whether the set is stored, and changes.
+    /// Whether the set is stored and changes.
     stored: bool,
-    /// How many things the holder of some programs has at most.
+    /// The limit of those holders that have one.
     limit: Option<u32>,
     /// Whether programs want certain things.
     choosy: bool,
-    /// Whether nothing that happens is a reason for an error.
+    /// Whether the run contains no fault that would justify an error.
     is_well: bool,
 }
 
 impl PoolTerms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives.
+    /// Chooses settings at random. `is_well`: no session is lost, and every outage is shorter than a session's
+    /// lifetime.
     pub fn any(random: &mut fastrand::Rng, is_well: bool) -> Self {
         Self {
             things: random.usize(1..4),
@@ -60,7 +61,7 @@ impl PoolTerms {
         (0..self.things).map(|it| format!("thing-{it}")).collect()
     }
 
-    /// For whom a program takes things, if that one has a limit.
+    /// The holder for which a program takes things, if it has a limit.
     fn holder(&self, program: usize) -> Option<(String, u32)> {
         let limit = self.limit.filter(|_| program % 3 < 2)?;
         Some((format!("holder-{}", program % 2), limit))
@@ -76,23 +77,23 @@ impl PoolTerms {
             Some((holder, limit)) => builder.at_most(holder, *limit),
             None => builder,
         };
-        builder.build().expect("a path")
+        builder.build().expect("a valid path")
     }
 }
 
 /// A program that uses a pool.
 pub struct PoolProgram {
-    /// Where it runs.
+    /// The environment in which it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
     pub client: Client,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What follows from the seed.
+    /// The source of its decisions, which follow from the seed.
     pub random: fastrand::Rng,
-    /// What the pool is like.
+    /// The settings of the pool.
     pub terms: PoolTerms,
-    /// Given when the set is as it stays.
+    /// Has a permit once the set no longer changes.
     pub settles: Arc<Semaphore>,
 }
 
@@ -102,23 +103,23 @@ impl std::fmt::Debug for PoolProgram {
     }
 }
 
-/// The job of a holder, which one program after the other has.
+/// The role of a holder, which successive programs fill.
 #[derive(Debug)]
 pub struct HolderJob<S> {
     /// Its machine.
     pub place: S,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
     /// Its number.
     pub program: usize,
-    /// What the pool is like.
+    /// The settings of the pool.
     pub terms: PoolTerms,
-    /// Given when the set is as it stays.
+    /// Has a permit once the set no longer changes.
     pub settles: Arc<Semaphore>,
 }
 
 impl<S: Workplace> HolderJob<S> {
-    /// Returns when all is over.
+    /// Returns at the end of the run.
     pub async fn fill(self, random: fastrand::Rng) {
         let life = |life, client, random, die: Die| {
             let program = PoolProgram {
@@ -136,7 +137,7 @@ impl<S: Workplace> HolderJob<S> {
 }
 
 impl PoolProgram {
-    /// Takes one thing after the other, until all is over.
+    /// Takes one thing after the other until the end of the run.
     async fn take_and_hold(mut self, program: usize, die: Die) {
         while self.scene.goes_on() {
             self.pause(0.3).await;
@@ -144,7 +145,7 @@ impl PoolProgram {
                 self.hold(guard, &die).await;
             }
         }
-        // Those that died late come, too.
+        // Programs that crashed late arrive too.
         drop(self.settles.acquire().await);
         for _ in 0..TAKES_AT_THE_END {
             loop {
@@ -181,7 +182,7 @@ impl PoolProgram {
         let (limited, limit) = (holder.clone(), self.upto(1.0));
         let way = self.random.u8(0..10);
         let tries = goes_on && way < 2;
-        self.tell(Told::Wants { attempt, only, holder: limited, tries });
+        self.tell(DataEvent::Wants { attempt, only, holder: limited, tries });
         let taken = match way {
             _ if tries => pool.try_acquire().await,
             2 | 3 if goes_on => pool.acquire_timeout(limit).await,
@@ -192,13 +193,13 @@ impl PoolProgram {
             _ => pool.acquire().await.map(Some),
         };
         if self.client.session_id() != session {
-            self.tell(Told::WantsAgain { attempt });
+            self.tell(DataEvent::WantsAgain { attempt });
         }
         match taken {
             Ok(Some(guard)) => {
                 let (thing, token) = (guard.name().to_owned(), guard.token().to_u128());
                 let lock = lock_of(&thing);
-                self.tell(Told::Took { attempt, thing, token });
+                self.tell(DataEvent::Took { attempt, thing, token });
                 self.scene.note(&self.name, What::Granted { lock, token, share: Share::Alone });
                 self.claim(&guard);
                 Some(guard)
@@ -224,19 +225,20 @@ impl PoolProgram {
                 std::future::pending::<()>().await;
             }
             1..4 => drop(guard),
-            // Its error is that of a session or a server, with which the node goes too.
+            // An error is one of the session or the server, with which the node disappears too.
             _ => drop(guard.release().await),
         }
     }
 
-    /// Says until when nobody else has the thing.
+    /// Records until when no other program has the thing.
     fn claim(&self, guard: &PoolGuard) {
         if let Some(what) = standing(&*self.scene, lock_of(guard.name()), guard) {
             self.scene.note(&self.name, what);
         }
     }
 
-    /// Changes the set until the end, if it is stored, and says who stands in line. All things are in it then.
+    /// Changes the set until the end of the run, if it is stored, and records the waiters. Afterwards the set contains
+    /// all things.
     pub async fn keep(mut self) {
         let pool = self.terms.pool(&self.client, "keeper", None);
         let names = self.terms.names();
@@ -270,21 +272,21 @@ impl PoolProgram {
     }
 
     async fn look_at_set(&self) {
-        let node = ZnodePath::new(&format!("{POOL}/things")).expect("a path");
+        let node = ZnodePath::new(&format!("{POOL}/things")).expect("a valid path");
         if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
             && let Ok(things) = serde_json::from_slice(&data)
         {
             let since = FencingToken::new(stat.mzxid).to_u128();
-            self.tell(Told::Offers { version: stat.version, since, things });
+            self.tell(DataEvent::Offers { version: stat.version, since, things });
         }
     }
 
     async fn look_at_line(&self) {
-        let line = ZnodePath::new(&format!("{POOL}/line")).expect("a path");
+        let line = ZnodePath::new(&format!("{POOL}/line")).expect("a valid path");
         let Ok(Ok((names, _))) = timeout(GLANCE, self.client.children(&line)).await else { return };
         let mut attempts = Vec::new();
         for name in names {
-            let node = line.child(&name).expect("it was listed");
+            let node = line.child(&name).expect("a listed name is valid");
             if let Ok(Ok((data, stat))) = timeout(GLANCE, self.client.data(&node)).await
                 && let Some(label) = OwnerInfo::from_data(&data).and_then(|it| it.label)
                 && let Ok(attempt) = label.parse()
@@ -292,10 +294,10 @@ impl PoolProgram {
                 attempts.push((attempt, FencingToken::new(stat.czxid).to_u128()));
             }
         }
-        self.tell(Told::Stand { attempts });
+        self.tell(DataEvent::Stand { attempts });
     }
 
-    /// An error that has no reason where all is well, or never has one.
+    /// Handles an error: reports it if nothing can justify it.
     fn refused(&self, what: &str, error: &PoolError) {
         let passes = matches!(
             error,
@@ -309,11 +311,11 @@ impl PoolProgram {
         self.scene.note(&self.name, note);
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
-    /// Some time, up to so much of the pace.
+    /// A random time, up to this share of the pace.
     fn upto(&mut self, share: f64) -> Duration {
         self.scene.pace().mul_f64(share * self.random.f64())
     }
@@ -331,7 +333,8 @@ fn lock_of(thing: &str) -> String {
     format!("{POOL}/{thing}")
 }
 
-/// After the faults: everybody gets what it waits for, and nothing is left. `patience`: longer than anything takes.
+/// After the faults: every waiter gets what it waits for, and no node remains. `patience`: longer than any successful
+/// operation takes.
 pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: Duration) {
     for job in jobs {
         let stuck = match timeout(patience, job).await {
@@ -339,7 +342,7 @@ pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: 
             Ok(Err(error)) => format!("a task ended: {error}"),
             Err(_) => {
                 let pool = program.terms.pool(&program.client, "world", None);
-                let look = retried(GLANCE, || pool.look()).await;
+                let look = retried(GLANCE, || pool.inspect()).await;
                 format!("a program gets nothing of a pool: {look:?}")
             }
         };
@@ -349,7 +352,7 @@ pub async fn settle(program: &PoolProgram, jobs: Vec<JoinHandle<()>>, patience: 
     loop {
         let mut left = Vec::new();
         for below in ["held", "line"] {
-            let node = ZnodePath::new(&format!("{POOL}/{below}")).expect("a path");
+            let node = ZnodePath::new(&format!("{POOL}/{below}")).expect("a valid path");
             let _ = retried(GLANCE, || program.client.sync(&node)).await;
             left.extend(retried(GLANCE, || program.client.children(&node)).await.0);
         }

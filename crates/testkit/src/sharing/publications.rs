@@ -1,8 +1,8 @@
-//! Programs that publish editions of any size, go back to earlier ones, and follow: nobody must see half of
-//! an edition, or an older one after a newer one.
+//! Programs that publish editions of any size, go back to earlier ones, and follow them: a follower must not see half
+//! of an edition, or an older one after a newer one.
 //!
-//! Each makes sure first that the node is there. So the node's version is the number of its last edition, if
-//! each is one write, and so is each step back. What they are told of editions, [`crate::checker`] compares.
+//! Each program first makes sure that the node exists. So the node's version is the number of its last edition, because
+//! each publication and each step back is one write. [`crate::checker`] compares what the programs record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,34 +16,34 @@ use tokio::time::{sleep, timeout};
 
 use super::editions::KEPT;
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
-/// Where the editions are.
+/// The path of the publication.
 pub const PUBLICATION: &str = "/publication";
 
-/// Lengths that come along with the news, that are one part, and that are two.
+/// Lengths that fit into a notification, into one part, and into two parts.
 const SHORT: usize = 64;
 const ONE_PART: usize = 300 * 1024;
 const TWO_PARTS: usize = 600 * 1024;
 
-/// How long to wait for something else to come.
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How long to wait for an edition, at most, before the wait is given up and begun again.
+/// How long to wait for an edition before the wait is given up and repeated.
 const GLANCE: Duration = Duration::from_secs(5);
 
-/// In which somebody has seen everything, when nobody publishes any more.
+/// The time within which a follower sees everything after the last publication.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is published: of this length, and all of it says which it is.
+/// A value of this length, every byte of which identifies its edition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Edition {
     id: u64,
     len: usize,
 }
 
-/// Reads nothing but whole editions.
+/// Decodes only complete editions.
 #[derive(Clone, Copy, Debug)]
 struct Whole;
 
@@ -71,26 +71,26 @@ impl Codec<Edition> for Whole {
 }
 
 fn path() -> ZnodePath {
-    ZnodePath::new(PUBLICATION).expect("a path")
+    ZnodePath::new(PUBLICATION).expect("a valid path")
 }
 
 fn publication(client: &Client) -> Publication<Edition, Whole> {
     let options = Publication::<Edition>::builder(client, PUBLICATION);
-    options.codec(Whole).keep(KEPT).build().expect("a path")
+    options.codec(Whole).keep(KEPT).build().expect("a valid path")
 }
 
-/// Makes the node, if it is not there.
+/// Creates the node if it does not exist.
 async fn make(client: &Client) {
     let path = path();
     retried(PAUSE, || client.ensure(&path, CreateMode::Persistent)).await;
 }
 
-/// The number of an edition, by the version of the node.
+/// The number of an edition, from the version of the node.
 fn number(version: i32) -> u64 {
     u64::try_from(version).unwrap_or_default()
 }
 
-/// Publishes editions of all lengths, and now and then one again that is there.
+/// Publishes editions of all lengths, and sometimes republishes one that is kept.
 pub async fn publish(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -101,7 +101,7 @@ pub async fn publish(
     let publication = publication(&client);
 
     let pause = |random: &mut fastrand::Rng| sleep(scene.pace().mul_f64(random.f64()));
-    let tell = |told| scene.note(&name, What::Told(told));
+    let tell = |told| scene.note(&name, What::Data(told));
     loop {
         pause(&mut random).await;
         if !scene.goes_on() {
@@ -116,25 +116,25 @@ pub async fn publish(
 
         let published = match last {
             Some(last) => {
-                // Others publish meanwhile.
+                // Other programs publish during the pause.
                 if random.bool() {
                     pause(&mut random).await;
                 }
-                tell(Told::Publishes { attempt, id: last.value.id });
+                tell(DataEvent::Publishes { attempt, id: last.value.id });
                 publication.rollback(number(last.revision.version)).await
             }
             None => {
                 let len = [SHORT, SHORT, ONE_PART, TWO_PARTS][random.usize(0..4)];
                 let id = random.u64(..);
-                tell(Told::Publishes { attempt, id });
+                tell(DataEvent::Publishes { attempt, id });
                 publication.publish(&Edition { id, len }).await.map(Some)
             }
         };
 
         match published {
-            Ok(Some(number)) => tell(Told::Published { attempt, number }),
-            // Dropped meanwhile, so there is nothing to go back to.
-            Ok(None) => tell(Told::NotPublished { attempt }),
+            Ok(Some(number)) => tell(DataEvent::Published { attempt, number }),
+            // The edition was dropped, so it cannot be republished.
+            Ok(None) => tell(DataEvent::NotPublished { attempt }),
             Err(error) if error.outcome() == Outcome::Unknown => {
                 let same_session = client.session_id() == session && session != SessionId::NONE;
                 if is_unknown_without_reason(&error, same_session) {
@@ -142,13 +142,13 @@ pub async fn publish(
                     scene.note(&name, What::InexactValue(what));
                 }
             }
-            Err(_) => tell(Told::NotPublished { attempt }),
+            Err(_) => tell(DataEvent::NotPublished { attempt }),
         }
     }
 }
 
-/// Follows them, and in the end until it has seen everything: every edition that it is told is whole, and a
-/// later one than the one before.
+/// Follows the editions until it has seen everything: every edition that it receives is complete and later than the
+/// previous one.
 pub async fn follow(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -160,10 +160,10 @@ pub async fn follow(
     let mut follower = Follower { scene, name, editions, newest: 0 };
     while follower.scene.goes_on() {
         if let Ok(false) = timeout(GLANCE.mul_f64(random.f64()), follower.next()).await {
-            // Without a server for a while; it goes on.
+            // No server can be reached for a while; it continues.
             sleep(PAUSE).await;
         }
-        // Behind the others, whose editions are dropped meanwhile.
+        // Falls behind, so that editions are dropped before it reads them.
         if random.bool() {
             sleep(follower.scene.pace().mul_f64(random.f64())).await;
         }
@@ -171,17 +171,17 @@ pub async fn follow(
     follower.catch_up(&client).await;
 }
 
-/// Who looks at editions.
+/// A follower of the editions.
 struct Follower {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
     editions: Editions<Edition, Whole>,
-    /// The number of the last one that it was told.
+    /// The number of the last edition that it received.
     newest: u64,
 }
 
 impl Follower {
-    /// Takes what comes next; tells whether anything did.
+    /// Takes the next edition; returns whether there was one.
     async fn next(&mut self) -> bool {
         match self.editions.next().await {
             Ok(ValueChange::Set(now)) => {
@@ -191,8 +191,8 @@ impl Follower {
                 }
 
                 self.newest = number;
-                let told = Told::Edition { number, id: now.value.id };
-                self.scene.note(&self.name, What::Told(told));
+                let told = DataEvent::Edition { number, id: now.value.id };
+                self.scene.note(&self.name, What::Data(told));
                 true
             }
             Ok(ValueChange::Absent) if self.newest == 0 => true,
@@ -208,7 +208,7 @@ impl Follower {
         }
     }
 
-    /// Waits until it has seen the edition that the server has, when nobody publishes any more.
+    /// Waits until it has seen the server's edition, after the last publication.
     async fn catch_up(&mut self, client: &Client) {
         let seen = async {
             loop {
@@ -230,11 +230,11 @@ impl Follower {
     }
 }
 
-/// Reads what there is when all programs have ended.
+/// Reads the final state after all programs have ended.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     make(client).await;
     let publication = publication(client);
-    // Only whoever has asked for the newest state knows that the last writes are in it.
+    // Only a reader that asks for the newest state is certain to see the last writes.
     let path = path();
     retried(PAUSE, || client.sync(&path)).await;
 
@@ -242,7 +242,7 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
         match (publication.editions().await, publication.current().await) {
             (Ok(numbers), Ok(last)) => {
                 let last = last.map(|last| last.value.id);
-                return scene.note("world", What::Told(Told::Kept { last, numbers }));
+                return scene.note("world", What::Data(DataEvent::Kept { last, numbers }));
             }
             (Err(error @ ValueError::Undecodable { .. }), _)
             | (_, Err(error @ ValueError::Undecodable { .. })) => {

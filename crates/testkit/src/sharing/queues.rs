@@ -1,8 +1,8 @@
-//! Programs that put items into a queue, and programs that take them: they end them in every way, give them back,
-//! lose them, and die with them.
+//! Producers and consumers of a queue. The consumers end items in every way: they complete them, give them back, lose
+//! them, and crash while they hold them.
 //!
-//! An item is a number that nobody else has. To [`crate::checker`] it is a lock too, which whoever takes it
-//! holds. What an even one means to znodes is to create one of its name, in the same write as its end.
+//! An item is a unique number. For [`crate::checker`] an item is also a lock, which its consumer holds. An even item
+//! creates a znode of the same name in the transaction that ends it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error as _;
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::{
-    AtMostOnce, Bound, Client, CreateMode, ErrorCode, Failure as _, Item, Outcome, PutOptions,
-    Queue, QueueBuilder, QueueError, QueueReport, Request, SessionId, State, TransactionError,
+    AtMostOnce, Bound, Client, CreateMode, ErrorCode, Failure as _, HolderState, Item, Outcome,
+    PutOptions, Queue, QueueBuilder, QueueError, QueueReport, Request, SessionId, TransactionError,
     Verdict, ZnodePath,
 };
 use tokio::sync::watch;
@@ -21,97 +21,97 @@ use tokio::time::{sleep, timeout};
 pub use super::items::QUEUE;
 use super::padded::{PART, Padded};
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::{Asked, DataEvent, End, Fate};
 use crate::history::{Share, What};
-use crate::told::{Asked, End, Fate, Told};
 
-/// Where the ends of items write.
+/// The parent of the znodes that the ends of items create.
 const WRITTEN: &str = "/written";
 
-/// Nothing is there.
+/// A node that does not exist.
 const MISSING: &str = "/missing";
 
-/// No item has this id.
+/// An id that belongs to no item.
 const NO_ITEM: &str = "00000000000000000000000000000000";
 
-/// Where outcome markers are, if somebody deletes them.
+/// The parent of the outcome markers, for the program that deletes them.
 const MARKERS: &str = "/outcomes";
 
-/// What the items of limited kinds are called.
+/// The kind of the items whose number at work is limited.
 const KIND: &str = "few";
 
-/// What priorities there are besides 0.
+/// The priorities in use besides 0.
 const PRIORITIES: [i32; 8] = [-40, -20, -9, -5, -3, -1, 2, 4];
 
-/// How many puts of a task come beside as many refusals.
+/// How many puts of a task run concurrently with as many refused writes.
 const BESIDE_REFUSALS: usize = 2;
 
-/// As a share of the pace: about as long as it takes to write a long value.
+/// As a share of the pace: about the time that writing a long value takes.
 const SHORTLY: f64 = 0.05;
 
-/// How often somebody looks for what was left of long values, in the end.
+/// How many searches for leftover parts of long values are made after the faults.
 const LOOKS_FOR_PARTS: usize = 5;
 
-/// The longest time after which an item comes.
+/// The longest delay of an item.
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
 
 /// How many of the latest items may be cancelled.
 const CANCELLABLE: usize = 12;
 
-/// How long to wait for something else to come.
+/// The interval between two looks at the queue.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Longer than it takes until those who wait have found that a key is not free.
+/// Longer than waiting consumers need to find that a key is in use.
 const WHILE: Duration = Duration::from_secs(3);
 
-/// Longer than it takes until somebody is told, and not as long as the above.
+/// Longer than a notification takes, and shorter than [`WHILE`].
 const SOON: Duration = Duration::from_secs(2);
 
-/// The key of items of which one is ended late.
+/// The key of the items of which one is ended late.
 const LATE: &str = "late";
 
-/// How many items of a handler are worked on at once.
+/// How many items a handler works on at once.
 const AT_ONCE: usize = 3;
 
-/// More entries than a segment takes, together with a few items.
+/// The number of entries at which a few more items fill a segment.
 const NEARLY_FULL: usize = 250;
 
-/// How many items wake consumers in the end, one after the other.
+/// How many items are put, one after the other, to count the events that wake consumers.
 const WAKING: usize = 6;
 
-/// What the queue of a run is like.
+/// The settings of the queue in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Whether there is one consumer, who does not die.
+    /// Whether there is a single consumer, which never crashes.
     pub alone: bool,
-    /// Whether all consumers take the oldest item.
+    /// Whether every consumer takes the oldest item first.
     pub strictly: bool,
-    /// Whether there are consumers that want each value at most once too.
+    /// Whether some consumers also remove values (delivery at most once).
     pub at_most_once: bool,
-    /// Whether segments are nearly full now and then.
+    /// Whether a program brings segments close to their limit now and then.
     pub winds: bool,
-    /// Whether there is somebody who sees to the dead letters.
+    /// Whether a program puts dead letters back or discards them.
     pub has_clerk: bool,
     max_run: Option<Duration>,
     max_tries: u32,
-    /// Whether somebody deletes outcome markers.
+    /// Whether a program deletes outcome markers.
     pub loses_markers: bool,
-    /// Whether the server's clock is never set: what comes too early is known only then.
+    /// Whether the server's clock is never changed: only then can an early delivery be detected.
     pub has_steady_clock: bool,
     extras: Option<Extras>,
-    /// Whether nothing that happens is a reason for an error.
+    /// Whether the run contains no fault that would justify an error.
     is_well: bool,
-    /// Whether no server is behind another one.
+    /// Whether no server lags behind another.
     is_prompt: bool,
 }
 
-/// What items are put with, and how consumers treat these.
+/// The options that items are put with, and how consumers handle these.
 #[derive(Clone, Copy, Debug)]
 struct Extras {
     /// How many keys there are.
     keys: usize,
-    /// Whether all is taken in order of what has one key: none comes later or first, or is passed.
+    /// Whether the items of one key are taken in order: none has a delay or a priority, and none is overtaken.
     in_order: bool,
-    /// How many items of a kind are worked on at once.
+    /// How many items of a kind may be worked on at once.
     at_most: Option<u32>,
     has_priorities: bool,
     has_delays: bool,
@@ -119,14 +119,14 @@ struct Extras {
     retries_pass: bool,
     has_ids: bool,
     cancels: bool,
-    /// Whether some wait for what comes of their items.
+    /// Whether some producers wait for the outcome of their items.
     asks: bool,
     bound: Option<Bounded>,
     /// Whether some values are long.
     has_long: bool,
 }
 
-/// How many items there are at most.
+/// The bound on the number of items.
 #[derive(Clone, Copy, Debug)]
 struct Bounded {
     limit: u32,
@@ -140,7 +140,7 @@ impl Bounded {
         Self { limit: random.u32(6..14), waits: random.bool(), is_exact: random.u8(0..3) > 0 }
     }
 
-    /// `may_wait`: what comes later comes soon, so that there is room again.
+    /// `may_wait`: delays are short, so that there is room again soon.
     fn bound(&self, may_wait: bool) -> Bound {
         let bound = match self.is_exact {
             true => Bound::exactly(self.limit),
@@ -151,7 +151,7 @@ impl Bounded {
 }
 
 impl Extras {
-    /// `alone`: one consumer takes, so that it is known what comes first.
+    /// `alone`: there is one consumer, so the order in which it takes is known.
     fn any(random: &mut fastrand::Rng, alone: bool) -> Self {
         let in_order = random.bool();
         Self {
@@ -170,7 +170,7 @@ impl Extras {
         }
     }
 
-    /// `may_wait`: as for a bound.
+    /// `may_wait`: see [`Bounded::bound`].
     fn ask(&self, builder: QueueBuilder<u64>, may_wait: bool) -> QueueBuilder<u64> {
         let builder = builder.retries_pass(self.retries_pass).part_bytes(PART);
         let builder = match self.backoff {
@@ -189,11 +189,11 @@ impl Extras {
 }
 
 impl Terms {
-    /// Any; `is_well`: no session is lost, and no server is away for as long as one lives. `is_prompt`: none is behind
-    /// another one.
+    /// Chooses settings at random. `is_well`: no session is lost, and every outage is shorter than a session's
+    /// lifetime. `is_prompt`: no server lags behind another.
     pub fn any(random: &mut fastrand::Rng, is_well: bool, is_prompt: bool) -> Self {
         let order = random.u8(0..4);
-        // What is held for too long is lost.
+        // An item that is held for longer than its limit is lost.
         let max_run = (!is_well && random.u8(0..4) == 0).then(|| Duration::from_millis(700));
         Self {
             alone: order == 0,
@@ -211,7 +211,7 @@ impl Terms {
         }
     }
 
-    /// Whether somebody cancels items.
+    /// Whether a program cancels items.
     pub fn has_cancels(&self) -> bool {
         self.extras.is_some_and(|extras| extras.cancels)
     }
@@ -238,7 +238,7 @@ impl Terms {
     }
 
     fn open(&self, client: &Client) -> Queue<u64> {
-        self.builder(client).build_with(self.codec()).expect("a path")
+        self.builder(client).build_with(self.codec()).expect("a valid path")
     }
 
     fn codec(&self) -> Padded {
@@ -250,30 +250,30 @@ impl Terms {
     }
 }
 
-/// What whoever takes an item for the first time has to do with it in the end.
+/// What the first consumer of an item has to do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// To give it back, and take nothing any more.
+    /// Give it back and take no further item.
     Leave,
-    /// To die with it.
+    /// Crash while holding it.
     Die,
-    /// To end it a while later, and take nothing any more.
+    /// End it after a delay and take no further item.
     EndLate,
-    /// To end it a while later.
+    /// End it after a delay.
     Linger,
 }
 
-/// What the programs of a queue know of each other.
+/// State that the programs of a queue share.
 #[derive(Debug)]
 pub struct Orders {
     orders: Mutex<BTreeMap<u64, Order>>,
-    /// What items were put with.
+    /// The options that each item was put with.
     asked: Mutex<BTreeMap<u64, Asked>>,
     /// The latest items that may be cancelled, with their ids.
     latest: Mutex<VecDeque<(u64, String)>>,
-    /// Those of which somebody has tried to.
+    /// Items for which a cancellation was attempted.
     cancelled: Mutex<BTreeSet<u64>>,
-    /// How many consumers do nothing but work on what is left.
+    /// How many consumers only work off the remaining items.
     settling: watch::Sender<usize>,
     is_over: watch::Sender<bool>,
 }
@@ -294,65 +294,65 @@ impl Default for Orders {
 
 impl Orders {
     fn give(&self, item: u64, order: Order) {
-        self.orders.lock().expect("nobody panics with it").insert(item, order);
+        self.orders.lock().expect("not poisoned").insert(item, order);
     }
 
     fn take(&self, item: u64) -> Option<Order> {
-        self.orders.lock().expect("nobody panics with it").remove(&item)
+        self.orders.lock().expect("not poisoned").remove(&item)
     }
 
     fn ask(&self, item: u64, asked: Asked) {
-        self.asked.lock().expect("nobody panics with it").insert(item, asked);
+        self.asked.lock().expect("not poisoned").insert(item, asked);
     }
 
     fn asked(&self, item: u64) -> Asked {
-        self.asked.lock().expect("nobody panics with it").get(&item).cloned().unwrap_or_default()
+        self.asked.lock().expect("not poisoned").get(&item).cloned().unwrap_or_default()
     }
 
     fn put(&self, item: u64, id: String) {
-        let mut latest = self.latest.lock().expect("nobody panics with it");
+        let mut latest = self.latest.lock().expect("not poisoned");
         latest.push_front((item, id));
         latest.truncate(CANCELLABLE);
     }
 
-    /// One of the latest items, and its id.
+    /// One of the latest items and its id.
     fn any_of_latest(&self, random: &mut fastrand::Rng) -> Option<(u64, String)> {
-        let latest = self.latest.lock().expect("nobody panics with it");
+        let latest = self.latest.lock().expect("not poisoned");
         let some = latest.get(random.usize(0..latest.len().max(1))).cloned();
         some.inspect(|(item, _)| self.cancel(*item))
     }
 
     fn cancel(&self, item: u64) {
-        self.cancelled.lock().expect("nobody panics with it").insert(item);
+        self.cancelled.lock().expect("not poisoned").insert(item);
     }
 
     fn may_be_cancelled(&self, item: u64) -> bool {
-        self.cancelled.lock().expect("nobody panics with it").contains(&item)
+        self.cancelled.lock().expect("not poisoned").contains(&item)
     }
 
-    /// Returns when nothing will be put any more, and all was taken.
+    /// Returns when no more items will be put and all of them were taken.
     pub async fn over(&self) {
         let _ = self.is_over.subscribe().wait_for(|is_over| *is_over).await;
     }
 }
 
-/// What all programs of a queue have.
+/// What every program of a queue has.
 pub struct QueueProgram {
-    /// Where it runs.
+    /// The environment in which it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
     pub client: Client,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What follows from the seed.
+    /// The source of its decisions, which follow from the seed.
     pub random: Mutex<fastrand::Rng>,
-    /// What the queue is like.
+    /// The settings of the queue.
     pub terms: Terms,
-    /// What all programs of it know.
+    /// The state that all programs of the queue share.
     pub orders: Arc<Orders>,
 }
 
-/// What an item is put with.
+/// How an item is to be put.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
     options: PutOptions,
@@ -361,12 +361,12 @@ struct Wanted {
 }
 
 impl QueueProgram {
-    /// Puts items, one or some at once, and sometimes two puts at a time.
+    /// Puts items, one or several at once, and sometimes runs two puts concurrently.
     pub async fn put(self) {
         let queue = self.terms.open(&self.client);
         let bound = self.terms.extras.and_then(|extras| extras.bound);
         if let Some(Bounded { limit: items, is_exact: true, .. }) = bound {
-            self.tell(Told::Bounds { items });
+            self.tell(DataEvent::Bounds { items });
         }
         while self.pause().await {
             match self.below(3) {
@@ -378,7 +378,7 @@ impl QueueProgram {
         }
     }
 
-    /// Puts one item after the other, for as long as there is room, or soon will be.
+    /// Puts one item after the other while there is room or soon will be.
     async fn fill(&self, queue: &Queue<u64>, bound: Option<Bounded>) {
         let most = bound.map_or(0, |bound| bound.limit + 2);
         for _ in 0..most {
@@ -388,7 +388,8 @@ impl QueueProgram {
         }
     }
 
-    /// Puts, and writes that are refused: each comes to its own end, although they may be made together.
+    /// Runs puts concurrently with writes that are refused: each has its own outcome, although one transaction may
+    /// carry several.
     async fn put_beside_a_refusal(&self, queue: &Queue<u64>) {
         let puts = async || {
             for _ in 0..BESIDE_REFUSALS {
@@ -398,14 +399,14 @@ impl QueueProgram {
         let refused = async {
             for _ in 0..BESIDE_REFUSALS {
                 if let Ok(true) = queue.cancel(NO_ITEM).await {
-                    self.wrong("an item was cancelled that is none".to_owned());
+                    self.wrong("an item that does not exist was cancelled".to_owned());
                 }
             }
         };
         tokio::join!(puts(), puts(), refused);
     }
 
-    /// A put by a handle that looks for what others have left of long values, or one that is dropped on its way.
+    /// A put by a handle that searches for leftover parts of long values, or a put that is dropped half-way.
     async fn put_and_look(&self, queue: &Queue<u64>) {
         match self.below(3) {
             0 => drop(self.put_some(&self.terms.open(&self.client)).await),
@@ -426,16 +427,16 @@ impl QueueProgram {
         self.put_these(queue, self.some_items()).await
     }
 
-    /// New ones.
+    /// Creates new items.
     fn some_items(&self) -> Vec<u64> {
         let count = if self.below(3) == 0 { 2 + self.below(4) } else { 1 };
         (0..count).map(|_| self.unique()).collect()
     }
 
-    /// Says whether that was confirmed.
+    /// Returns whether the put was confirmed.
     async fn put_these(&self, queue: &Queue<u64>, items: Vec<u64>) -> bool {
         let session = self.client.session_id();
-        self.tell(Told::Puts { items: items.clone() });
+        self.tell(DataEvent::Puts { items: items.clone() });
         let put = match items[..] {
             [item] => queue.put(&item).await.map(|id| vec![id]),
             _ => queue.put_all(&items).await,
@@ -443,42 +444,42 @@ impl QueueProgram {
         match put {
             Ok(ids) => {
                 items.iter().zip(ids).for_each(|(item, id)| self.orders.put(*item, id));
-                self.tell(Told::Put { items });
+                self.tell(DataEvent::Put { items });
                 return true;
             }
             Err(error) if self.is_unknown(session, "a put", &error) => {}
-            Err(_) => self.tell(Told::NotPut { items }),
+            Err(_) => self.tell(DataEvent::NotPut { items }),
         }
         false
     }
 
-    /// Puts an item that may have a key. Says whether that was confirmed.
+    /// Puts an item that may have a key. Returns whether the put was confirmed.
     async fn put_of_key(&self, queue: &Queue<u64>, item: u64, key: Option<&str>) -> bool {
         let Some(key) = key else { return self.put_these(queue, vec![item]).await };
         let asked = Asked { key: Some(key.to_owned()), in_order: true, ..Asked::default() };
         self.orders.ask(item, asked.clone());
-        self.tell(Told::Asks { item, asked });
-        self.tell(Told::Puts { items: vec![item] });
+        self.tell(DataEvent::Asks { item, asked });
+        self.tell(DataEvent::Puts { items: vec![item] });
         let put = queue.put_with(&item, &PutOptions::new().key(key)).await.is_ok();
         if put {
-            self.tell(Told::Put { items: vec![item] });
+            self.tell(DataEvent::Put { items: vec![item] });
         }
         put
     }
 
-    /// Puts an item with options. One with an id is put again by it if nobody knows whether it was put. Says whether it
-    /// is there, or was.
+    /// Puts an item with options. If the outcome is unknown and the item has an id, the put is repeated with that id.
+    /// Returns whether the item is or was in the queue.
     async fn put_with(&self, queue: &Queue<u64>, extras: &Extras) -> bool {
         let Wanted { options, asked, has_id } = self.wanted(extras);
         let mut item = self.unique();
         if has_id {
-            // Its end writes no node: it may be there twice, one after the other.
+            // An odd item creates no node at its end: such an item may be put twice, one after the other.
             item |= 1;
         }
         let options = if has_id { options.id(format!("{item:x}")) } else { options };
         self.orders.ask(item, asked.clone());
-        self.tell(Told::Asks { item, asked });
-        self.tell(Told::Puts { items: vec![item] });
+        self.tell(DataEvent::Asks { item, asked });
+        self.tell(DataEvent::Puts { items: vec![item] });
         if extras.asks && !has_id && self.below(2) == 0 {
             return self.ask(queue, item, &options).await;
         }
@@ -487,18 +488,18 @@ impl QueueProgram {
         loop {
             let session = self.client.session_id();
             let refused = match is_again {
-                true => Told::NotPutAgain { item },
-                false => Told::NotPut { items: vec![item] },
+                true => DataEvent::NotPutAgain { item },
+                false => DataEvent::NotPut { items: vec![item] },
             };
             match queue.put_with(&item, &options).await {
                 Ok(id) => {
                     self.orders.put(item, id);
-                    self.tell(Told::Put { items: vec![item] });
+                    self.tell(DataEvent::Put { items: vec![item] });
                     return true;
                 }
                 Err(QueueError::Exists { .. }) if is_again => {
                     self.tell(refused);
-                    self.tell(Told::Put { items: vec![item] });
+                    self.tell(DataEvent::Put { items: vec![item] });
                     return true;
                 }
                 Err(error) if self.is_unknown(session, "a put", &error) => {}
@@ -515,24 +516,24 @@ impl QueueProgram {
                 return false;
             }
             is_again = true;
-            self.tell(Told::PutsAgain { item });
+            self.tell(DataEvent::PutsAgain { item });
         }
     }
 
-    /// Puts an item and waits for a while for what comes of it. Says whether it was put for certain.
+    /// Puts an item and waits for a while for its outcome. Returns whether the put was confirmed.
     async fn ask(&self, queue: &Queue<u64>, item: u64, options: &PutOptions) -> bool {
         let session = self.client.session_id();
         let request = match queue.request_with(&item, options).await {
             Ok(request) => request,
             Err(error) => {
                 if !self.is_unknown(session, "a put", &error) {
-                    self.tell(Told::NotPut { items: vec![item] });
+                    self.tell(DataEvent::NotPut { items: vec![item] });
                 }
                 return false;
             }
         };
         self.orders.put(item, request.id().to_owned());
-        self.tell(Told::Put { items: vec![item] });
+        self.tell(DataEvent::Put { items: vec![item] });
         if let Ok(answer) = timeout(self.upto(4.0), request.answer::<Option<u64>>()).await {
             self.answered(item, &request, answer);
         }
@@ -541,7 +542,7 @@ impl QueueProgram {
 
     fn answered(&self, item: u64, request: &Request, answer: Result<Option<u64>, QueueError>) {
         match answer {
-            Ok(answer) => self.tell(Told::Answered { item, answer }),
+            Ok(answer) => self.tell(DataEvent::Answered { item, answer }),
             Err(QueueError::Buried { .. }) => {}
             Err(QueueError::Cancelled { .. }) if self.orders.may_be_cancelled(item) => {}
             Err(QueueError::NoAnswer { .. }) if !self.terms.is_well => {}
@@ -552,7 +553,7 @@ impl QueueProgram {
     fn wanted(&self, extras: &Extras) -> Wanted {
         let Wanted { mut options, mut asked, .. } = Wanted::default();
         if extras.has_priorities && self.below(3) == 0 {
-            // Nothing else keeps it back.
+            // Nothing else may delay it.
             asked.priority = self.priority();
             return Wanted { options: options.priority(asked.priority), asked, has_id: false };
         }
@@ -599,45 +600,45 @@ impl QueueProgram {
         Duration::from_millis(millis(self.upto(2.5).min(LONGEST_DELAY)))
     }
 
-    /// Cancels items, wherever they are by then.
+    /// Cancels items, whatever their state.
     pub async fn cancel(self) {
         let queue = self.terms.open(&self.client);
         while self.pause().await {
             let latest = {
-                let mut random = self.random.lock().expect("nobody panics with it");
+                let mut random = self.random.lock().expect("not poisoned");
                 self.orders.any_of_latest(&mut random)
             };
             let Some((item, id)) = latest else { continue };
             let (attempt, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Cancels { attempt, item });
+            self.tell(DataEvent::Cancels { attempt, item });
             match queue.cancel(&id).await {
-                Ok(true) => self.tell(Told::Cancelled { attempt }),
+                Ok(true) => self.tell(DataEvent::Cancelled { attempt }),
                 Err(error) if self.is_unknown(session, "a cancellation", &error) => {}
-                Ok(false) | Err(_) => self.tell(Told::NotCancelled { attempt }),
+                Ok(false) | Err(_) => self.tell(DataEvent::NotCancelled { attempt }),
             }
         }
     }
 
-    /// Deletes outcome markers again and again.
+    /// Deletes outcome markers repeatedly.
     pub async fn delete_markers(self) {
         let markers = path(MARKERS);
         while self.scene.goes_on() {
             sleep(self.upto(0.1)).await;
             let Ok((names, _)) = self.client.children(&markers).await else { continue };
             for name in names {
-                let marker = markers.child(&name).expect("it was a name");
-                // It may have gone, or there is no server.
+                let marker = markers.child(&name).expect("a listed name is valid");
+                // The marker may be gone, or no server may be reachable.
                 let _ = self.client.delete(&marker, None).await;
             }
         }
     }
 
-    /// Brings the newest segment close to its end, by nodes that are gone at once.
+    /// Brings the newest segment close to its limit with nodes that are deleted at once.
     pub async fn wind(self) {
         let entries = path(&format!("{QUEUE}/entries"));
         while self.pause().await && self.pause().await {
             let Ok((mut names, _)) = self.client.children(&entries).await else { continue };
-            // Those of items without options.
+            // Only the names of items without options.
             names.retain(|name| !name.contains('.'));
             names.sort();
             let Some(last) = names.last().and_then(|name| entries.child(name).ok()) else {
@@ -648,18 +649,18 @@ impl QueueProgram {
             let steps = (0..NEARLY_FULL).fold(steps, |steps, _| {
                 steps.create(&node, "", CreateMode::Persistent).delete(&node, None)
             });
-            // Others have closed the segment, or there is no server.
+            // Another program may have closed the segment, or no server may be reachable.
             let _ = steps.commit().await;
         }
     }
 
-    /// Puts dead letters back, or discards them, or tries both at once.
+    /// Puts dead letters back, discards them, or tries both concurrently.
     pub async fn see_to_letters(self) {
         let queue = self.terms.open(&self.client);
         while self.pause().await {
             let Ok(letters) = queue.dead_letters().await else { continue };
             for letter in &letters {
-                // It may be none any more.
+                // It may no longer be a dead letter.
                 let Ok(Some(item)) = queue.dead_value(&letter.id).await else { continue };
                 let send = |fate| self.send(&queue, &letter.id, item, fate);
                 match self.below(6) {
@@ -674,54 +675,55 @@ impl QueueProgram {
 
     async fn send(&self, queue: &Queue<u64>, id: &str, item: u64, fate: Fate) {
         let (attempt, session) = (self.unique(), self.client.session_id());
-        self.tell(Told::Sends { attempt, item, fate });
+        self.tell(DataEvent::Sends { attempt, item, fate });
         let sent = match fate {
             Fate::PutBack => queue.put_back(id).await,
             Fate::Discard => queue.discard(id).await,
         };
         match sent {
-            Ok(true) => self.tell(Told::Sent { attempt }),
+            Ok(true) => self.tell(DataEvent::Sent { attempt }),
             Err(error) if self.is_unknown(session, "the end of a letter", &error) => {}
-            Ok(false) | Err(_) => self.tell(Told::NotSent { attempt }),
+            Ok(false) | Err(_) => self.tell(DataEvent::NotSent { attempt }),
         }
     }
 
-    /// Takes values out of the queue.
+    /// Removes values from the queue.
     pub async fn remove(self) {
         let builder = self.terms.builder(&self.client).delivery(AtMostOnce);
-        let queue: Queue<u64, AtMostOnce> = builder.build_with(self.terms.codec()).expect("a path");
+        let queue: Queue<u64, AtMostOnce> =
+            builder.build_with(self.terms.codec()).expect("a valid path");
         while self.pause().await {
             let (attempt, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Removes { attempt });
+            self.tell(DataEvent::Removes { attempt });
             let removed = match self.below(2) {
                 0 => queue.try_take().await,
-                // When the time is over, nobody knows.
+                // After a timeout the outcome is unknown.
                 _ => match timeout(self.upto(2.0), queue.take()).await {
                     Ok(taken) => taken.map(Some),
                     Err(_) => continue,
                 },
             };
             match removed {
-                Ok(Some(item)) => self.tell(Told::Removed { attempt, item }),
-                Ok(None) => self.tell(Told::NotRemoved { attempt }),
+                Ok(Some(item)) => self.tell(DataEvent::Removed { attempt, item }),
+                Ok(None) => self.tell(DataEvent::NotRemoved { attempt }),
                 Err(error) if self.is_unknown(session, "a removal", &error) => {}
-                Err(_) => self.tell(Told::NotRemoved { attempt }),
+                Err(_) => self.tell(DataEvent::NotRemoved { attempt }),
             }
         }
     }
 
-    /// A number that nobody else has, whatever seeds they have.
+    /// A number that no other program uses, whatever its seed.
     fn unique(&self) -> u64 {
         self.client.unique_id().as_u64_pair().0
     }
 
-    /// Whether nobody knows what came of something.
+    /// Returns whether the outcome is unknown; reports errors that must not occur.
     fn is_unknown(&self, session: SessionId, what: &str, error: &QueueError) -> bool {
-        // For which there is a reason.
+        // A full queue is an expected error.
         if matches!(error, QueueError::Full { .. }) {
             return false;
         }
-        // Values are those that were put, ids are new, and nobody deletes the queue.
+        // Only valid values are put, ids are new, and the queue is never deleted.
         if let QueueError::Undecodable { .. }
         | QueueError::Exists { .. }
         | QueueError::Deleted { .. } = error
@@ -739,23 +741,23 @@ impl QueueProgram {
     }
 
     fn below(&self, end: usize) -> usize {
-        self.random.lock().expect("nobody panics with it").usize(0..end)
+        self.random.lock().expect("not poisoned").usize(0..end)
     }
 
-    /// Some share of the pace.
+    /// A random time, up to this share of the pace.
     fn upto(&self, most: f64) -> Duration {
-        let share = self.random.lock().expect("nobody panics with it").f64();
+        let share = self.random.lock().expect("not poisoned").f64();
         self.scene.pace().mul_f64(most * share)
     }
 
-    /// Returns whether there is time for more.
+    /// Returns whether there is time for another step.
     async fn pause(&self) -> bool {
         sleep(self.upto(1.0)).await;
         self.scene.goes_on()
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn wrong(&self, what: String) {
@@ -771,28 +773,28 @@ enum Next {
     Dies,
 }
 
-/// How much later an item is to come back.
+/// The delay after which an item is to come back.
 #[derive(Clone, Copy, Debug)]
 struct Later {
-    /// As it was asked for.
+    /// The delay that was requested.
     asked: Option<Duration>,
-    /// By that, or by the back-off of the queue.
+    /// The shortest delay allowed: the requested one, or the back-off of the queue.
     at_least: Duration,
 }
 
 /// A program that works on items.
 pub struct Consumer {
-    /// What it has as all others.
+    /// What it shares with every program of a queue.
     pub program: QueueProgram,
-    /// Ends the program where it stands: nothing of it runs after that. Told whether another one is to come in its
-    /// place.
+    /// Ends the program immediately: none of its code runs afterwards. The argument says whether a replacement is to be
+    /// started.
     pub die: Box<dyn Fn(bool) + Send + Sync>,
-    /// Cuts its machine off, for a little longer than its session lives.
+    /// Cuts its machine off for a little longer than its session lives.
     pub cut_off: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Consumer {
-    /// Works on items until nothing is put any more, and all was taken.
+    /// Works on items until no more are put and all were taken.
     pub async fn consume(self) {
         let queue = self.terms.open(&self.client);
         if !self.terms.is_in_order() && self.below(3) == 0 {
@@ -801,7 +803,7 @@ impl Consumer {
         while self.scene.goes_on() {
             let session = self.client.session_id();
             if self.terms.alone && self.terms.is_prompt {
-                self.tell(Told::LooksForItem);
+                self.tell(DataEvent::LooksForItem);
             }
             match self.take_once(&queue).await {
                 Ok(Some(item)) => drop(self.work(item).await),
@@ -815,9 +817,9 @@ impl Consumer {
         self.settle(&queue).await;
     }
 
-    /// Takes an item, in any way, or nothing.
+    /// Takes an item in any of the ways, or none.
     async fn take_once(&self, queue: &Queue<u64>) -> Result<Option<Item<u64>>, QueueError> {
-        // One after the other shows what a dropped one leaves to the next.
+        // Successive takes show what a dropped one leaves to the next.
         if self.terms.alone && self.below(3) == 0 {
             let taken = timeout(self.upto(0.1), queue.take()).await;
             return taken.map_or(Ok(None), |taken| taken.map(Some));
@@ -828,11 +830,11 @@ impl Consumer {
                 queue.try_take().await
             }
             1 => queue.take_timeout(self.upto(1.0)).await,
-            // In the middle of it too.
+            // Also dropped half-way.
             2 => timeout(self.upto(0.2), queue.take())
                 .await
                 .map_or(Ok(None), |taken| taken.map(Some)),
-            // Not polled for a while, in which it may have taken something, and have lost it again.
+            // The future is not polled for a while. During that time it may have taken an item and lost it again.
             3 if !self.terms.is_well => {
                 let mut take = pin!(queue.take());
                 if let Ok(taken) = timeout(self.upto(0.2), &mut take).await {
@@ -848,7 +850,7 @@ impl Consumer {
         }
     }
 
-    /// Has a handler work on items, some at once.
+    /// Runs a handler that works on items, some at once.
     async fn handle(&self, queue: &Queue<u64>) {
         let stop = async {
             while self.scene.goes_on() && self.below(8) > 0 {
@@ -865,7 +867,7 @@ impl Consumer {
                 return Verdict::Done;
             }
 
-            // To end it says so.
+            // The end itself is recorded.
             std::mem::forget(believes);
             let how = match self.below(8) {
                 0 => End::Retry,
@@ -875,10 +877,10 @@ impl Consumer {
             let reason = "by the handler".to_owned();
             if self.below(4) > 0 {
                 self.end(item, how).await;
-                // One that was not ended is tried again.
+                // A handler whose item was not ended asks for a retry.
                 return Verdict::Retry(reason);
             }
-            // Nobody tells what comes of a verdict.
+            // The outcome of a verdict is not reported.
             self.begin_end(item, how);
             match how {
                 End::Done => Verdict::Done,
@@ -892,19 +894,19 @@ impl Consumer {
         }
     }
 
-    /// In the end: works on whatever is left, and follows orders.
+    /// After the faults: works off the remaining items and follows orders.
     async fn settle(&self, queue: &Queue<u64>) {
         self.orders.settling.send_modify(|settling| *settling += 1);
         let work = async {
             loop {
-                // Without a limit: whoever asks again and again need not be woken.
+                // Without a timeout: a consumer that asks repeatedly would not depend on being woken.
                 match queue.take().await {
                     Ok(item) => match self.work(item).await {
                         Next::Goes => {}
-                        // Its handle stays, so that nobody hears of its going.
+                        // Its handle is kept, so that no other consumer learns of its departure.
                         Next::Leaves | Next::Dies => return std::future::pending().await,
                     },
-                    // A session that was lost in the last moments shows itself first.
+                    // A session that was lost in the last moments is reported by the first call.
                     Err(error) => {
                         if matches!(error, QueueError::Undecodable { .. }) {
                             self.wrong(format!("a take: {error}"));
@@ -949,7 +951,7 @@ impl Consumer {
             None => {}
         }
 
-        // In the end, what is left is to be done soon.
+        // After the faults, the remaining items are to be finished soon.
         if self.scene.goes_on() {
             self.look(&item).await;
         }
@@ -964,7 +966,7 @@ impl Consumer {
             1 | 2 if goes_on => self.gives_back(&item),
             3 | 4 | 9 if goes_on => self.end(&item, End::Retry).await,
             5 => self.end(&item, End::Bury).await,
-            // When that is sent, in the next session, somebody else may have the item.
+            // When that is sent in the next session, another consumer may have the item.
             6 | 10 if goes_on && !self.terms.is_well => {
                 (self.cut_off)();
                 self.end(&item, End::Done).await;
@@ -979,24 +981,24 @@ impl Consumer {
         Next::Goes
     }
 
-    /// Gets some way with a put.
+    /// Starts a put and drops it half-way.
     async fn begin_put(&self) {
         let queue = self.terms.open(&self.client);
         let put = self.put_these(&queue, vec![self.unique()]);
         drop(timeout(self.upto(SHORTLY), put).await);
     }
 
-    /// Ends with an item in its hands.
+    /// Crashes while holding an item.
     async fn die(&self, item: Item<u64>, is_replaced: bool) -> Next {
         self.scene.note(&self.name, What::Died);
         (self.die)(is_replaced);
-        // What is dropped is given back.
+        // Dropping the item would give it back.
         std::future::pending::<()>().await;
         drop(item);
         Next::Dies
     }
 
-    /// Says what it has.
+    /// Records what it has.
     async fn begin(&self, item: &Item<u64>) {
         let token = item.token().to_u128();
         for (who, lock, share) in self.locks(item) {
@@ -1008,7 +1010,7 @@ impl Consumer {
             true => self.put_by(item).await,
             false => None,
         };
-        self.tell(Told::Takes { item: *item.value(), token, tries: item.attempt(), put });
+        self.tell(DataEvent::Takes { item: *item.value(), token, tries: item.attempt(), put });
     }
 
     /// The transaction that put an item.
@@ -1022,7 +1024,7 @@ impl Consumer {
         None
     }
 
-    /// Works on an item for a while, and looks whether it is its own.
+    /// Works on an item for a while and checks whether it still holds it.
     async fn look(&self, item: &Item<u64>) {
         let looks = self.below(4);
         for _ in 0..looks {
@@ -1037,20 +1039,17 @@ impl Consumer {
         }
     }
 
-    /// Waits for so long, or until it is told that somebody has cancelled the item.
+    /// Waits for this time, or until it learns that the item was cancelled.
     async fn is_cancelled_within(&self, item: &Item<u64>, time: Duration) {
         if timeout(time, item.cancelled()).await.is_ok()
             && !self.orders.may_be_cancelled(*item.value())
         {
-            self.wrong(format!(
-                "nobody has cancelled {}, and its holder was told so",
-                item.value()
-            ));
+            self.wrong(format!("{} was reported as cancelled and was not", item.value()));
         }
     }
 
-    /// What an item keeps others from, and who has it: itself, its key, and one of the places of its kind. One
-    /// transaction may take several of these places.
+    /// The resources that an item occupies, with the item's entry for each: the item itself, its key, and one of the
+    /// places of its kind. One transaction may take several of these places.
     fn locks(&self, item: &Item<u64>) -> Vec<(String, String, Share)> {
         let Asked { key, kind, .. } = self.orders.asked(*item.value());
         let limit = self.terms.extras.and_then(|extras| extras.at_most);
@@ -1064,14 +1063,14 @@ impl Consumer {
         [own].into_iter().chain(key).chain(kind).collect()
     }
 
-    /// Says until when nobody else can have it, or that it has lost it.
+    /// Records until when no other consumer can have the item, or that it was lost.
     fn still_holds(&self, item: &Item<u64>) -> bool {
         let token = item.token().to_u128();
-        // Asked for first: what it says must be true although time has passed since.
+        // Read first: its answer must be true although time has passed since.
         let deadline = item.deadline();
         let until = deadline.and_then(|deadline| self.scene.true_time(deadline));
         match (item.state(), until) {
-            (State::Lost(reason), _) => {
+            (HolderState::Lost(reason), _) => {
                 for (who, lock, _) in self.locks(item) {
                     let reason = format!("{reason:?}");
                     self.scene.note(&who, What::Lost { lock, token, reason });
@@ -1105,7 +1104,7 @@ impl Consumer {
         };
         if let Some(Later { at_least, .. }) = later {
             let delay_ms = millis(at_least);
-            self.tell(Told::Delays { item: id, token, delay_ms });
+            self.tell(DataEvent::Delays { item: id, token, delay_ms });
         }
         self.begin_end(item, how);
 
@@ -1124,10 +1123,12 @@ impl Consumer {
         };
 
         match ended {
-            Ok(()) => self.tell(Told::Ended { item: id, token }),
-            Err(QueueError::Cancelled { .. }) => self.tell(Told::EndCancelled { item: id, token }),
+            Ok(()) => self.tell(DataEvent::Ended { item: id, token }),
+            Err(QueueError::Cancelled { .. }) => {
+                self.tell(DataEvent::EndCancelled { item: id, token })
+            }
             Err(QueueError::Lost { .. } | QueueError::Ended { .. }) if !self.terms.is_well => {
-                self.tell(Told::NotEnded { item: id, token });
+                self.tell(DataEvent::NotEnded { item: id, token });
             }
             Err(QueueError::Refused {
                 source: source @ TransactionError::Failed { .. }, ..
@@ -1135,11 +1136,11 @@ impl Consumer {
                 self.wrong(format!("{how:?} of {id}: {source}"));
             }
             Err(error) if self.is_unknown(session, "an end", &error) => {}
-            Err(_) => self.tell(Told::NotEnded { item: id, token }),
+            Err(_) => self.tell(DataEvent::NotEnded { item: id, token }),
         }
     }
 
-    /// How much later an item comes back that is retried, if it does.
+    /// After which delay a retried item comes back, if it does.
     fn later(&self, extras: &Extras) -> Option<Later> {
         let may_ask = extras.has_delays || extras.in_order;
         let asked = (may_ask && self.below(2) == 0).then(|| self.delay());
@@ -1148,15 +1149,15 @@ impl Consumer {
     }
 
     fn begin_end(&self, item: &Item<u64>, how: End) {
-        self.tell(Told::Ends { item: *item.value(), token: item.token().to_u128(), how });
+        self.tell(DataEvent::Ends { item: *item.value(), token: item.token().to_u128(), how });
         self.gives_back(item);
     }
 
-    /// Asks for an end with a write that is refused. Says whether the item is still there: it is not if somebody has
-    /// cancelled it.
+    /// Requests an end with a write that is refused. Returns whether the item still exists: it does not if it was
+    /// cancelled.
     async fn stays_after_refusal(&self, item: &Item<u64>) -> bool {
         let asked = self.orders.asked(*item.value());
-        // If it was cancelled, this ends it, and others have its key before the answer comes.
+        // If the item was cancelled, this ends it, and other consumers get its key before the answer arrives.
         if self.terms.has_cancels() && (asked.key.is_some() || asked.kind.is_some()) {
             return true;
         }
@@ -1166,7 +1167,7 @@ impl Consumer {
             Err(QueueError::Cancelled { .. }) => {
                 self.gives_back(item);
                 let (item, token) = (*item.value(), item.token().to_u128());
-                self.tell(Told::EndCancelled { item, token });
+                self.tell(DataEvent::EndCancelled { item, token });
                 return false;
             }
             Err(_) => {}
@@ -1175,18 +1176,18 @@ impl Consumer {
     }
 }
 
-/// Makes what all programs of a queue need.
+/// Creates the znodes that all programs of a queue need.
 pub async fn prepare(client: &Client) {
     let written = path(WRITTEN);
     retried(GLANCE, || client.ensure(&written, CreateMode::Persistent)).await;
 }
 
-/// After the faults: returns when all was taken, also what somebody gives back who takes nothing more, and what
-/// somebody has who dies, and says what there is. There are so many consumers.
+/// After the faults: returns when all items were taken, including those that a departing consumer gives back and those
+/// of a crashed one, and records the final state. `consumers` is their number.
 pub async fn settle(program: &QueueProgram, consumers: usize) {
     let orders = &program.orders;
     let queue = program.terms.open(&program.client);
-    // Somebody who takes nothing more has to leave something to others: an item, or those behind it.
+    // A consumer that leaves must leave something to the others: an item, or those behind it.
     let leaves = match program.terms.extras {
         Some(extras) if extras.keys > 0 => Order::EndLate,
         _ => Order::Leave,
@@ -1228,7 +1229,7 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
     }
     let written = program.names_in(WRITTEN).await;
     let written = written.iter().filter_map(|name| name.parse().ok()).collect();
-    program.tell(Told::Emptied { dead, written });
+    program.tell(DataEvent::Emptied { dead, written });
 
     let mut left = Vec::new();
     let buried = program.names_in(&format!("{QUEUE}/dead")).await;
@@ -1252,7 +1253,7 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
     orders.is_over.send_replace(true);
 }
 
-/// How the queue stands, for people.
+/// The state of the queue as readable text.
 pub async fn look(program: &QueueProgram) -> String {
     let report = program.terms.open(&program.client).inspect().await;
     let claims = program.names_in(&format!("{QUEUE}/claims")).await;
@@ -1267,27 +1268,27 @@ pub async fn look(program: &QueueProgram) -> String {
 }
 
 impl QueueProgram {
-    /// Waits until nothing is to be taken, now or later, and nobody has anything.
+    /// Waits until no item is to be taken, now or later, and none is held.
     async fn until_empty(&self, queue: &Queue<u64>) {
         self.until(queue, is_empty).await;
     }
 
-    /// Waits until the queue stands so, or was never made.
+    /// Waits until the queue is in such a state or turns out never to have been created.
     async fn until(&self, queue: &Queue<u64>, is_so: impl Fn(&QueueReport) -> bool) {
         loop {
             let root = path(QUEUE);
             retried(GLANCE, || self.client.sync(&root)).await;
             match queue.inspect().await {
                 Ok(report) if is_so(&report) => return,
-                // Nothing was ever put.
+                // No item was ever put.
                 Err(QueueError::Deleted { .. }) => return,
                 _ => sleep(GLANCE).await,
             }
         }
     }
 
-    /// Puts items while all consumers wait, and says how many events told these of it. What is held for too long
-    /// comes back, and whoever comes or goes wakes others too: then it says nothing.
+    /// Puts items while all consumers wait, and records how many events woke them. Where items held for too long come
+    /// back, or consumers come and go, other events wake consumers too; then nothing is recorded.
     async fn wake(&self, queue: &Queue<u64>) {
         let all_wait = |report: &QueueReport| is_empty(report) && report.idle == report.workers;
         let workers = format!("{QUEUE}/workers");
@@ -1305,29 +1306,30 @@ impl QueueProgram {
         }
         if self.names_in(&workers).await == there {
             let events = self.scene.queue_events().unwrap_or_default() - before;
-            self.tell(Told::Woke { items: WAKING, events });
+            self.tell(DataEvent::Woke { items: WAKING, events });
         }
     }
 
-    /// Cancels an item that somebody works on: whoever has asked for it is told at once, and does not wait for the end.
+    /// Cancels an item that a consumer works on: the program that waits for its outcome is notified at once and does
+    /// not wait for the end.
     async fn cancel_what_is_asked_for(&self, queue: &Queue<u64>) {
         let (item, request) = loop {
             let item = self.unique();
             self.orders.give(item, Order::Linger);
-            self.tell(Told::Puts { items: vec![item] });
+            self.tell(DataEvent::Puts { items: vec![item] });
             match queue.request(&item).await {
                 Ok(request) => break (item, request),
                 Err(_) => sleep(GLANCE).await,
             }
         };
-        self.tell(Told::Put { items: vec![item] });
+        self.tell(DataEvent::Put { items: vec![item] });
         self.until(queue, |report| report.claimed > 0).await;
 
         let attempt = self.unique();
         self.orders.cancel(item);
-        self.tell(Told::Cancels { attempt, item });
+        self.tell(DataEvent::Cancels { attempt, item });
         if let Ok(true) = request.cancel().await {
-            self.tell(Told::Cancelled { attempt });
+            self.tell(DataEvent::Cancelled { attempt });
             match timeout(SOON, request.answer::<Option<u64>>()).await {
                 Ok(Err(QueueError::Cancelled { .. })) => {}
                 other => self.wrong(format!("{item} was cancelled, and its answer is {other:?}")),
@@ -1336,13 +1338,13 @@ impl QueueProgram {
         self.until_empty(queue).await;
     }
 
-    /// Has what programs have left of long values deleted by those who put some, and says if anything stays. On servers
-    /// that are well, nothing is left.
+    /// Has the producers of long values delete leftover parts, and reports an error if any remain. On healthy servers
+    /// none remain.
     async fn look_for_parts(&self) {
         let mut left = self.parts_left().await;
         if !self.terms.is_well {
             for _ in 0..LOOKS_FOR_PARTS {
-                // A new one looks.
+                // A new handle searches.
                 let queue = self.terms.open(&self.client);
                 let mut items = std::iter::repeat_with(|| self.unique());
                 let long = items.find(|item| self.terms.codec().is_long(*item));
@@ -1362,7 +1364,7 @@ impl QueueProgram {
         }
     }
 
-    /// What there is of long values but those of dead letters.
+    /// The parts of long values, except those of dead letters.
     async fn parts_left(&self) -> Vec<String> {
         let mut left = Vec::new();
         let buried = self.names_in(&format!("{QUEUE}/dead")).await;
@@ -1370,7 +1372,7 @@ impl QueueProgram {
             let node = format!("{QUEUE}/parts/{upload}");
             let id = match self.client.data(&path(&node)).await {
                 Ok((data, _)) => String::from_utf8_lossy(&data).into_owned(),
-                // It has gone meanwhile, or nobody knows.
+                // It may be gone by now, or the outcome is unknown.
                 Err(_) => String::new(),
             };
             if !buried.contains(&id) {
@@ -1399,7 +1401,7 @@ impl std::ops::Deref for Consumer {
     }
 }
 
-/// A handler with an item. One that is dropped, as the item is lost, believes nothing any more.
+/// A handler with an item. Dropping it, because the item was lost, records that it no longer claims the item.
 struct Believes<'a>(&'a Consumer, &'a Item<u64>);
 
 impl Drop for Believes<'_> {
@@ -1408,16 +1410,16 @@ impl Drop for Believes<'_> {
     }
 }
 
-/// In whole milliseconds.
+/// Whole milliseconds.
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn path(text: &str) -> ZnodePath {
-    ZnodePath::new(text).expect("a path")
+    ZnodePath::new(text).expect("a valid path")
 }
 
-/// Whether nothing is to be taken, now or later, and nobody has anything.
+/// Whether no item is to be taken, now or later, and none is held.
 fn is_empty(report: &QueueReport) -> bool {
     report.waiting + report.claimed + report.delayed == 0
 }

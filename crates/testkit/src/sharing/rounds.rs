@@ -1,14 +1,14 @@
-//! What must be true of what those say who use barriers and latches.
+//! Invariants for the users of barriers and latches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::Told;
 
-/// An entry of a party that is inside.
+/// A party's entry into a round.
 #[derive(Clone, Debug)]
 struct Inside<'a> {
     who: &'a str,
@@ -19,29 +19,29 @@ struct Inside<'a> {
     parties: &'a [String],
 }
 
-/// A call to enter, and what came of it.
+/// A call to enter and its outcome.
 #[derive(Clone, Debug)]
 struct Entering<'a> {
     party: &'a str,
     at: Duration,
-    /// Whether it may have come several times.
+    /// Whether it may have entered several times.
     again: bool,
     timed_out: bool,
     inside: Option<Inside<'a>>,
     drops_at: Option<Duration>,
     leaves_at: Option<Duration>,
-    /// When it was told that it has left, and whether all others have too.
+    /// When its leave was confirmed, and whether all others had left too.
     left: Option<(Duration, bool)>,
 }
 
 impl Entering<'_> {
-    /// Whether it may have been inside without hearing of it.
+    /// Whether it may have been inside without learning of it.
     fn may_be_unheard(&self) -> bool {
         self.again || self.inside.is_none() && !self.timed_out
     }
 }
 
-/// Somebody was told who has died.
+/// A report of the parties that died in a round.
 #[derive(Clone, Copy, Debug)]
 struct Deaths<'a> {
     who: &'a str,
@@ -50,7 +50,7 @@ struct Deaths<'a> {
     parties: &'a [String],
 }
 
-/// What is known of the rounds of a barrier.
+/// What the history says about the rounds of a barrier.
 #[derive(Debug, Default)]
 struct Known<'a> {
     entries: BTreeMap<u64, Entering<'a>>,
@@ -67,13 +67,13 @@ impl<'a> Known<'a> {
         known
     }
 
-    fn hear(&mut self, Entry { at, who, .. }: &'a Entry, told: &'a Told) {
+    fn hear(&mut self, Entry { at, who, .. }: &'a Entry, told: &'a DataEvent) {
         let at = *at;
         let mut of = |entry: &u64, note: &dyn Fn(&mut Entering<'a>)| {
             self.entries.get_mut(entry).into_iter().for_each(note);
         };
         match told {
-            Told::Enters { entry, party } => {
+            DataEvent::Enters { entry, party } => {
                 let entering = Entering {
                     party,
                     at,
@@ -86,35 +86,35 @@ impl<'a> Known<'a> {
                 };
                 self.entries.insert(*entry, entering);
             }
-            Told::EntersAgain { entry } => of(entry, &|it| it.again = true),
-            Told::TimedOut { entry } => of(entry, &|it| it.timed_out = true),
-            Told::Inside { entry, round, token, node, parties } => {
+            DataEvent::EntersAgain { entry } => of(entry, &|it| it.again = true),
+            DataEvent::TimedOut { entry } => of(entry, &|it| it.timed_out = true),
+            DataEvent::Inside { entry, round, token, node, parties } => {
                 let (round, token) = (*round, *token);
                 let inside = Inside { who, at, round, token, node, parties };
                 of(entry, &|it| it.inside = Some(inside.clone()));
             }
-            Told::Drops { entry } => of(entry, &|it| it.drops_at = Some(at)),
-            Told::Leaves { entry } => of(entry, &|it| it.leaves_at = Some(at)),
-            Told::Left { entry, together } => of(entry, &|it| it.left = Some((at, *together))),
-            Told::Named { round, nodes } => self.named.push((*round, nodes)),
-            Told::Dead { round, parties } => {
+            DataEvent::Drops { entry } => of(entry, &|it| it.drops_at = Some(at)),
+            DataEvent::Leaves { entry } => of(entry, &|it| it.leaves_at = Some(at)),
+            DataEvent::Left { entry, together } => of(entry, &|it| it.left = Some((at, *together))),
+            DataEvent::Named { round, nodes } => self.named.push((*round, nodes)),
+            DataEvent::Dead { round, parties } => {
                 self.deaths.push(Deaths { who, at, round: *round, parties });
             }
             _ => {}
         }
     }
 
-    /// Those who were told that they are inside, with what they were told.
+    /// The entries that were confirmed, with the round that was reported to each.
     fn inside(&self) -> impl Iterator<Item = (&Entering<'a>, &Inside<'a>)> {
         self.entries.values().filter_map(|it| Some((it, it.inside.as_ref()?)))
     }
 
-    /// The entry of this party that is inside, if that was told.
+    /// The entry of this party that was confirmed for this round.
     fn of_party(&self, round: u32, party: &str) -> Option<(&Entering<'a>, &Inside<'a>)> {
         self.inside().find(|(it, inside)| inside.round == round && it.party == party)
     }
 
-    /// The parties of each round, and when somebody was first told of them.
+    /// The parties of each round, and when they were first reported.
     fn rounds(&self) -> BTreeMap<u32, (Duration, &'a [String])> {
         let mut rounds = BTreeMap::new();
         for (_, inside) in self.inside() {
@@ -125,7 +125,8 @@ impl<'a> Known<'a> {
     }
 }
 
-/// All who are inside a round are told the same parties, each of which is one entry; who has given up is none.
+/// All entries into a round report the same parties, and each party is one entry; an entry that gave up is not among
+/// them.
 pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     let rounds = known.rounds();
@@ -165,12 +166,12 @@ pub(crate) fn rounds_fit(entries: &[Entry]) -> Result<(), String> {
     all_are_accounted_for(&known, &rounds)
 }
 
-/// What the party of a node is called.
+/// The party that a node's name contains.
 fn called(node: &str) -> &str {
     node.rsplit_once('.').map_or(node, |(party, _)| party)
 }
 
-/// Each party of a round is an entry: one that was told so, or one that has not heard of it and has not given up.
+/// Each party of a round is an entry that was confirmed, or one that may be unconfirmed and has not given up.
 fn all_are_accounted_for(
     known: &Known<'_>,
     rounds: &BTreeMap<u32, (Duration, &[String])>,
@@ -199,8 +200,8 @@ fn all_are_accounted_for(
     Ok(())
 }
 
-/// Who is told to have died has not left, and is not told so before its lease has ended or it has dropped what it had.
-/// All who leave together are told of the same deaths, and all others have left or died by then.
+/// A party that is reported dead has not left, and is not reported before its lease has ended or it has dropped its
+/// entry. All parties that leave together get the same report of deaths, and all others have left or died by then.
 pub(crate) fn deaths_are_true(entries: &[Entry]) -> Result<(), String> {
     let (known, leases) = (Known::of(entries), leases(entries));
     let rounds = known.rounds();
@@ -243,13 +244,13 @@ fn all_leave_together(known: &Known<'_>) -> Result<(), String> {
     for (entering, inside) in known.inside() {
         let Some((left, true)) = entering.left else { continue };
         let (who, round) = (inside.who, inside.round);
-        // Told right behind it.
+        // The report of deaths follows immediately.
         let told = known.deaths.iter().rfind(|it| (it.who, it.round) == (who, round));
         let died: BTreeSet<_> = told.into_iter().flat_map(|it| it.parties).collect();
         let (other, of_other) = died_in.entry(round).or_insert((who, died.clone()));
         if died != *of_other {
             return Err(format!(
-                "round {round}: {died:?} died, says {who}, and {of_other:?}, says {other}"
+                "round {round}: {who} reports the deaths {died:?}, and {other} reports {of_other:?}"
             ));
         }
         for party in inside.parties.iter().filter(|party| !died.contains(party)) {
@@ -265,50 +266,52 @@ fn all_leave_together(known: &Known<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// A round that all have left is not there any more.
+/// A round that all parties have left is deleted.
 pub(crate) fn rounds_end(entries: &[Entry]) -> Result<(), String> {
     let known = Known::of(entries);
     for (_, told) in told(entries) {
-        let Told::RoundRemains { round, parties, died, is_over, left } = told else { continue };
+        let DataEvent::RoundRemains { round, parties, died, is_over, left } = told else {
+            continue;
+        };
         let together = known.inside().find(|(entering, inside)| {
             inside.round == *round && entering.left.is_some_and(|(_, together)| together)
         });
         let Some((_, Inside { who, .. })) = together else { continue };
         let all_left = parties.iter().all(|party| left.contains(party));
         if all_left || died.is_empty() || !is_over {
-            return Err(format!("round {round}, which {who} has left, is there: {told}"));
+            return Err(format!("round {round}, which {who} has left, still exists: {told}"));
         }
     }
     Ok(())
 }
 
-/// A count down counts once, and whoever waits returns when all are counted, and not before.
+/// Each count-down counts once, and waiters return when all are counted and not before.
 pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
     let (mut begun, mut refused, mut resets) = (0_u64, 0_u64, 0_u64);
     let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
     let (mut from, mut passed) = (None, Vec::new());
     for (entry, told) in told(entries) {
         match told {
-            Told::CountsDown { .. } => begun += 1,
-            Told::NotCountedDown { .. } => refused += 1,
-            Told::Resets => resets += 1,
-            Told::CountedDown { left, .. } => {
+            DataEvent::CountsDown { .. } => begun += 1,
+            DataEvent::NotCountedDown { .. } => refused += 1,
+            DataEvent::Resets => resets += 1,
+            DataEvent::CountedDown { left, .. } => {
                 let times = counted.entry(*left).or_default();
                 *times += 1;
-                // There are no negative ones.
+                // There are no negative counts.
                 if *left > 0 && *times > 1 + resets {
-                    return Err(format!("{}: {left} were left {times} times", entry.who));
+                    return Err(format!("{}: {left} remained {times} times", entry.who));
                 }
             }
-            Told::PassesLatch { .. } => passed.push((&entry.who, begun)),
-            Told::LatchRemains { from: all, left } => {
+            DataEvent::PassesLatch { .. } => passed.push((&entry.who, begun)),
+            DataEvent::LatchRemains { from: all, left } => {
                 from = Some(*all);
                 let counted: u64 =
                     counted.iter().filter(|(left, _)| **left > 0).map(|it| it.1).sum();
                 let most = all.saturating_sub(counted);
                 let least = all.saturating_sub(begun - refused);
                 if !(least..=most).contains(left) {
-                    return Err(format!("{left} of {all} are left, and not {least} to {most}"));
+                    return Err(format!("{left} of {all} remain, expected {least} to {most}"));
                 }
             }
             _ => {}
@@ -322,16 +325,16 @@ pub(crate) fn latches_are_exact(entries: &[Entry]) -> Result<(), String> {
     }
 }
 
-/// Nobody passes who waits while the gate is closed.
+/// No waiter passes while the gate is closed.
 pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
     let mut waits: BTreeMap<u64, Duration> = BTreeMap::new();
-    // From when to when it was closed for certain.
+    // The times during which it was certainly closed.
     let mut shut: Vec<(Duration, Duration)> = Vec::new();
     let mut passes = Vec::new();
     let mut is_shut = false;
     for (entry, told) in told(entries) {
         match told {
-            Told::GateIsShut { until } => {
+            DataEvent::GateIsShut { until } => {
                 let until = until.unwrap_or(Duration::MAX);
                 match shut.last_mut().filter(|_| is_shut) {
                     Some(last) => last.1 = last.1.max(until),
@@ -339,12 +342,12 @@ pub(crate) fn gates_keep(entries: &[Entry]) -> Result<(), String> {
                 }
                 is_shut = true;
             }
-            Told::GateOpens => {
+            DataEvent::GateOpens => {
                 shut.last_mut().into_iter().for_each(|last| last.1 = last.1.min(entry.at));
                 is_shut = false;
             }
-            Told::AwaitsGate { attempt } => drop(waits.insert(*attempt, entry.at)),
-            Told::PassesGate { attempt } => {
+            DataEvent::AwaitsGate { attempt } => drop(waits.insert(*attempt, entry.at)),
+            DataEvent::PassesGate { attempt } => {
                 let Some(from) = waits.get(attempt) else { continue };
                 passes.push((&entry.who, *from, entry.at));
             }
@@ -372,26 +375,26 @@ mod tests {
 
     const LOCK: &str = "/r";
 
-    fn enters(entry: u64, party: &str) -> Told {
-        Told::Enters { entry, party: party.to_owned() }
+    fn enters(entry: u64, party: &str) -> DataEvent {
+        DataEvent::Enters { entry, party: party.to_owned() }
     }
 
-    fn inside(entry: u64, round: u32, party: &str, parties: &[&str]) -> Told {
+    fn inside(entry: u64, round: u32, party: &str, parties: &[&str]) -> DataEvent {
         let node = format!("{party}.0123456789abcdef0000000000");
         let parties = parties.iter().map(|it| (*it).to_owned()).collect();
-        Told::Inside { entry, round, token: u128::from(entry), node, parties }
+        DataEvent::Inside { entry, round, token: u128::from(entry), node, parties }
     }
 
-    fn dead(round: u32, parties: &[&str]) -> Told {
-        Told::Dead { round, parties: parties.iter().map(|it| (*it).to_owned()).collect() }
+    fn dead(round: u32, parties: &[&str]) -> DataEvent {
+        DataEvent::Dead { round, parties: parties.iter().map(|it| (*it).to_owned()).collect() }
     }
 
     /// One line a second.
-    fn lines(all: Vec<(&'static str, Told)>) -> crate::history::History {
+    fn lines(all: Vec<(&'static str, DataEvent)>) -> crate::history::History {
         history((0..).zip(all).map(|(at, (who, told))| (at, who, told)).collect())
     }
 
-    fn two_inside() -> Vec<(&'static str, Told)> {
+    fn two_inside() -> Vec<(&'static str, DataEvent)> {
         vec![
             ("a", enters(1, "p")),
             ("b", enters(2, "q")),
@@ -400,7 +403,7 @@ mod tests {
         ]
     }
 
-    fn with(more: Vec<(&'static str, Told)>) -> crate::history::History {
+    fn with(more: Vec<(&'static str, DataEvent)>) -> crate::history::History {
         lines(two_inside().into_iter().chain(more).collect())
     }
 
@@ -408,7 +411,7 @@ mod tests {
     fn all_who_are_inside_name_the_same() {
         assert_eq!(rounds_fit(with(vec![]).entries()), Ok(()));
         let nodes = vec!["p.0123456789abcdef0000000000".to_owned(), "q.x".to_owned()];
-        let named = Told::Named { round: 0, nodes };
+        let named = DataEvent::Named { round: 0, nodes };
         found(rounds_fit(with(vec![("a", named)]).entries()), "names");
         let another = vec![("c", enters(3, "r")), ("c", inside(3, 0, "r", &["p", "r"]))];
         found(rounds_fit(with(another).entries()), "has");
@@ -422,18 +425,18 @@ mod tests {
 
     #[test]
     fn who_has_given_up_is_named_nowhere() {
-        let told = |outcome: Option<Told>| {
+        let told = |outcome: Option<DataEvent>| {
             let mut all = vec![("a", enters(1, "p")), ("b", enters(2, "q"))];
             all.extend(outcome.map(|it| ("b", it)));
             all.push(("a", inside(1, 0, "p", &["p", "q"])));
             rounds_fit(lines(all).entries())
         };
         assert_eq!(told(None), Ok(()));
-        found(told(Some(Told::TimedOut { entry: 2 })), "has not entered");
+        found(told(Some(DataEvent::TimedOut { entry: 2 })), "has not entered");
         let both = vec![
             ("b", enters(2, "q")),
-            ("b", Told::EntersAgain { entry: 2 }),
-            ("b", Told::TimedOut { entry: 2 }),
+            ("b", DataEvent::EntersAgain { entry: 2 }),
+            ("b", DataEvent::TimedOut { entry: 2 }),
             ("a", enters(1, "p")),
             ("a", inside(1, 0, "p", &["p", "q"])),
         ];
@@ -442,24 +445,27 @@ mod tests {
 
     #[test]
     fn only_the_dead_are_told_to_have_died() {
-        let left = |entry, together| Told::Left { entry, together };
-        let told = |told: Vec<(&'static str, Told)>| deaths_are_true(with(told).entries());
-        assert_eq!(told(vec![("b", Told::Drops { entry: 2 }), ("a", dead(0, &["q"]))]), Ok(()));
+        let left = |entry, together| DataEvent::Left { entry, together };
+        let told = |told: Vec<(&'static str, DataEvent)>| deaths_are_true(with(told).entries());
+        assert_eq!(
+            told(vec![("b", DataEvent::Drops { entry: 2 }), ("a", dead(0, &["q"]))]),
+            Ok(())
+        );
         found(told(vec![("a", dead(0, &["x"]))]), "was not in it");
-        let leaves = Told::Leaves { entry: 2 };
+        let leaves = DataEvent::Leaves { entry: 2 };
         let gone = vec![("b", leaves), ("b", left(2, false)), ("a", dead(0, &["q"]))];
         found(told(gone), "has left");
 
         let claimed = |until: u64| {
             let mut lines: Vec<_> = (0..)
                 .zip(two_inside())
-                .map(|(at, (who, told))| (at, who, What::Told(told)))
+                .map(|(at, (who, told))| (at, who, What::Data(told)))
                 .collect();
             let (lock, share) = (LOCK.to_owned(), Share::Alone);
             lines.push((3, "b", What::Granted { lock: lock.clone(), token: 2, share }));
             let until = Duration::from_secs(until);
             lines.push((3, "b", What::Claimed { lock, token: 2, until }));
-            lines.push((8, "a", What::Told(dead(0, &["q"]))));
+            lines.push((8, "a", What::Data(dead(0, &["q"]))));
             history(lines)
         };
         assert_eq!(deaths_are_true(claimed(8).entries()), Ok(()));
@@ -468,14 +474,14 @@ mod tests {
 
     #[test]
     fn all_leave_together_or_have_died() {
-        let leaves = |entry| Told::Leaves { entry };
-        let left = |entry| Told::Left { entry, together: true };
-        let told = |told: Vec<(&'static str, Told)>| deaths_are_true(with(told).entries());
+        let leaves = |entry| DataEvent::Leaves { entry };
+        let left = |entry| DataEvent::Left { entry, together: true };
+        let told = |told: Vec<(&'static str, DataEvent)>| deaths_are_true(with(told).entries());
         let good = vec![("a", leaves(1)), ("b", leaves(2)), ("a", left(1)), ("b", left(2))];
         assert_eq!(told(good), Ok(()));
         let early = vec![("a", leaves(1)), ("a", left(1)), ("b", leaves(2)), ("b", left(2))];
         found(told(early), "q is inside");
-        let without = vec![("b", Told::Drops { entry: 2 }), ("a", leaves(1)), ("a", left(1))];
+        let without = vec![("b", DataEvent::Drops { entry: 2 }), ("a", leaves(1)), ("a", left(1))];
         found(told(without.clone()), "q is inside");
         assert_eq!(told([without, vec![("a", dead(0, &["q"]))]].concat()), Ok(()));
     }
@@ -485,43 +491,44 @@ mod tests {
         let remains = |died: &[&str], left: &[&str]| {
             let of = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
             let (parties, is_over) = (of(&["p", "q"]), !died.is_empty());
-            Told::RoundRemains { round: 0, parties, died: of(died), is_over, left: of(left) }
+            DataEvent::RoundRemains { round: 0, parties, died: of(died), is_over, left: of(left) }
         };
         let told = |remains| {
-            let left = Told::Left { entry: 1, together: true };
+            let left = DataEvent::Left { entry: 1, together: true };
             rounds_end(with(vec![("a", left), ("world", remains)]).entries())
         };
         assert_eq!(told(remains(&["q"], &["p"])), Ok(()));
-        found(told(remains(&[], &["p", "q"])), "is there");
-        found(told(remains(&["q"], &["p", "q"])), "is there");
+        found(told(remains(&[], &["p", "q"])), "still exists");
+        found(told(remains(&["q"], &["p", "q"])), "still exists");
     }
 
     #[test]
     fn counts_are_exact() {
-        let counts = |attempt| ("a", Told::CountsDown { attempt });
-        let counted = |attempt, left| ("a", Told::CountedDown { attempt, left });
-        let remains = |left| ("world", Told::LatchRemains { from: 3, left });
-        let passes = ("b", Told::PassesLatch { attempt: 9 });
-        let told = |told: Vec<(&'static str, Told)>| latches_are_exact(lines(told).entries());
+        let counts = |attempt| ("a", DataEvent::CountsDown { attempt });
+        let counted = |attempt, left| ("a", DataEvent::CountedDown { attempt, left });
+        let remains = |left| ("world", DataEvent::LatchRemains { from: 3, left });
+        let passes = ("b", DataEvent::PassesLatch { attempt: 9 });
+        let told = |told: Vec<(&'static str, DataEvent)>| latches_are_exact(lines(told).entries());
         let two = vec![counts(1), counted(1, 2), counts(2)];
         assert_eq!(told([two.clone(), vec![remains(1)]].concat()), Ok(()));
         assert_eq!(told([two.clone(), vec![remains(2)]].concat()), Ok(()));
-        found(told([two.clone(), vec![remains(0)]].concat()), "are left");
-        found(told([two.clone(), vec![remains(3)]].concat()), "are left");
+        found(told([two.clone(), vec![remains(0)]].concat()), "remain, expected");
+        found(told([two.clone(), vec![remains(3)]].concat()), "remain, expected");
         found(told([two.clone(), vec![counted(2, 2)]].concat()), "2 times");
         found(told([two.clone(), vec![passes.clone(), remains(1)]].concat()), "passes after");
-        let again = vec![("a", Told::Resets), counted(2, 2)];
+        let again = vec![("a", DataEvent::Resets), counted(2, 2)];
         assert_eq!(told([two, again].concat()), Ok(()));
     }
 
     #[test]
     fn a_closed_gate_keeps_all() {
-        let shut =
-            |until: Option<u64>| ("a", Told::GateIsShut { until: until.map(Duration::from_secs) });
-        let waits = ("b", Told::AwaitsGate { attempt: 1 });
-        let passes = ("b", Told::PassesGate { attempt: 1 });
-        let opens = ("a", Told::GateOpens);
-        let told = |told: Vec<(&'static str, Told)>| gates_keep(lines(told).entries());
+        let shut = |until: Option<u64>| {
+            ("a", DataEvent::GateIsShut { until: until.map(Duration::from_secs) })
+        };
+        let waits = ("b", DataEvent::AwaitsGate { attempt: 1 });
+        let passes = ("b", DataEvent::PassesGate { attempt: 1 });
+        let opens = ("a", DataEvent::GateOpens);
+        let told = |told: Vec<(&'static str, DataEvent)>| gates_keep(lines(told).entries());
         assert_eq!(told(vec![waits.clone(), shut(None), passes.clone()]), Ok(()));
         assert_eq!(told(vec![shut(None), waits.clone(), opens, passes.clone()]), Ok(()));
         assert_eq!(told(vec![shut(Some(2)), waits.clone(), passes.clone()]), Ok(()));

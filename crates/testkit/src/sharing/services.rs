@@ -1,8 +1,8 @@
-//! Programs that register an instance of a service, change it and take it out, and directories of all of
-//! them.
+//! Programs that register an instance of a service, change it and unregister it, and directories that list all
+//! instances.
 //!
-//! Directories say what they list at which transaction; by these, [`crate::checker`] compares what all of
-//! them say. In the end each of them must list everybody, as they were changed last.
+//! Directories record what they list as of which transaction; [`crate::checker`] compares these records. At the end
+//! each directory must list all instances in their last state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use lockkeeper::{Client, Instance, Instances, PresenceState, Registration, Servi
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, retried};
+use crate::data_event::{DataEvent, Listing};
 use crate::history::What;
-use crate::told::{Listing, Told};
 
 const BASE: &str = "/services";
 const SERVICE: &str = "web";
@@ -20,11 +20,11 @@ const SERVICE: &str = "web";
 /// The weight of an instance that stays.
 const STAYS: u32 = u32::MAX;
 
-/// How long to wait for something else to come, and how often in the end.
+/// The interval between two looks, and their number after the faults.
 const GLANCE: Duration = Duration::from_millis(200);
 const GLANCES: u32 = 600;
 
-/// Registers an instance, again and again; the last registration stays as long as it is kept.
+/// Registers an instance repeatedly; the last registration stays until it is dropped.
 pub async fn serve(
     scene: Arc<dyn Scene + Send + Sync>,
     id: String,
@@ -36,7 +36,7 @@ pub async fn serve(
         weight += 1;
         let instance = Instance::new(SERVICE, &*id).weight(weight);
         let Ok(registration) = Registration::start(&client, BASE, instance).await else {
-            // Without a server for a while.
+            // No server can be reached for a while.
             sleep(GLANCE).await;
             continue;
         };
@@ -51,7 +51,7 @@ pub async fn serve(
     }
 }
 
-/// Changes it a few times, and then takes it out, or gives it back if it is to stay.
+/// Changes it a few times and then unregisters it, or returns it if it is to stay.
 async fn change(
     scene: &(dyn Scene + Send + Sync),
     registration: Registration,
@@ -64,7 +64,7 @@ async fn change(
         match random.u8(0..8) {
             0 if !stays => return Ok(None),
             1 if !stays => {
-                // Its error is that of a session or a server, with which the node goes too.
+                // An error is one of the session or the server, with which the node disappears too.
                 let _ = registration.unregister().await;
                 return Ok(None);
             }
@@ -82,7 +82,7 @@ async fn change(
     }
 }
 
-/// Keeps a directory, now and then another one, and in the end until it lists all of these.
+/// Keeps a directory open, replaces it now and then, and finally waits until it lists all of these.
 pub async fn watch(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -111,14 +111,14 @@ async fn opened(client: &Client) -> ServiceDirectory {
     retried(GLANCE, || ServiceDirectory::open(client, BASE, SERVICE)).await
 }
 
-/// Who looks at a directory.
+/// An observer of a directory.
 struct ServiceWatcher {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
 }
 
 impl ServiceWatcher {
-    /// Tells of every update until then, or for as long as programs go on.
+    /// Records every update until that time, or while the programs run.
     async fn follow(
         &self,
         directory: &ServiceDirectory,
@@ -145,12 +145,12 @@ impl ServiceWatcher {
             czxid: listed.czxid().0,
             weight: listed.weight,
         });
-        let told = Told::Lists { zxid: instances.zxid().0, listings: listing.collect() };
-        self.scene.note(&self.name, What::Told(told));
+        let told = DataEvent::Lists { zxid: instances.zxid().0, listings: listing.collect() };
+        self.scene.note(&self.name, What::Data(told));
         Ok(())
     }
 
-    /// Waits until all of these are there, and are to stay.
+    /// Waits until exactly these instances are listed as those that stay.
     async fn lists(&self, directory: &ServiceDirectory, ids: &[String]) -> Result<(), String> {
         for _ in 0..GLANCES {
             let is_current = directory.is_current();
@@ -166,7 +166,7 @@ impl ServiceWatcher {
     }
 }
 
-/// Waits until nobody is listed, when all programs have ended.
+/// Waits until no instance is listed, after all programs have ended.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
     let directory = opened(client).await;
     for _ in 0..GLANCES {

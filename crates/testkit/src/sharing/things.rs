@@ -1,13 +1,13 @@
-//! What must be true of what those say who use a pool. That a thing has one holder at a time, and that its tokens grow, is
-//! judged as of a lock.
+//! Invariants for the users of a pool. That a thing has one holder at a time and that its tokens grow is checked as for
+//! a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::judge::told;
+use crate::data_event::DataEvent;
 use crate::history::Entry;
 use crate::leases::leases;
-use crate::told::Told;
 
 /// An attempt to take a thing.
 #[derive(Debug)]
@@ -16,14 +16,14 @@ struct Attempt<'a> {
     at: Duration,
     only: &'a BTreeSet<String>,
     holder: Option<&'a (String, u32)>,
-    /// Whether its session has ended meanwhile, so that it may have come several times.
+    /// Whether its session ended during the call, so that it may have entered several times.
     again: bool,
-    /// What it has got, and when.
+    /// The thing that it took, and when.
     took: Option<(Duration, &'a str, u128)>,
     tries: bool,
-    /// When it was first seen in line, and by which transaction it has come.
+    /// When it was first seen waiting, and the transaction by which it entered.
     stood: Option<(Duration, u128)>,
-    /// When it was last seen there.
+    /// When it was last seen waiting.
     seen: Duration,
 }
 
@@ -31,21 +31,21 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
     let mut attempts = BTreeMap::new();
     for (Entry { at, who, .. }, told) in told(entries) {
         match told {
-            Told::Wants { attempt, only, holder, tries } => {
+            DataEvent::Wants { attempt, only, holder, tries } => {
                 let (again, took, stood, at) = (false, None, None, *at);
                 let (holder, tries) = (holder.as_ref(), *tries);
                 let seen = Duration::ZERO;
                 let wants = Attempt { who, at, only, holder, again, took, tries, stood, seen };
                 attempts.insert(*attempt, wants);
             }
-            Told::WantsAgain { attempt } => {
+            DataEvent::WantsAgain { attempt } => {
                 attempts.get_mut(attempt).into_iter().for_each(|it| it.again = true);
             }
-            Told::Took { attempt, thing, token } => {
+            DataEvent::Took { attempt, thing, token } => {
                 let took = Some((*at, thing.as_str(), *token));
                 attempts.get_mut(attempt).into_iter().for_each(|it| it.took = took);
             }
-            Told::Stand { attempts: standing } => {
+            DataEvent::Stand { attempts: standing } => {
                 for (attempt, came) in standing {
                     if let Some(it) = attempts.get_mut(attempt) {
                         let stood = it.stood.get_or_insert((*at, *came));
@@ -60,30 +60,30 @@ fn attempts(entries: &[Entry]) -> BTreeMap<u64, Attempt<'_>> {
     attempts
 }
 
-/// Nobody gets what it does not want, or what is not in the set at that moment.
+/// A program only gets a thing that it wants and that is in the set at that moment.
 pub(crate) fn things_are_wanted(entries: &[Entry]) -> Result<(), String> {
     let offers = told(entries).filter_map(|(_, told)| match told {
-        Told::Offers { version, since, things } => Some((version, (*since, things))),
+        DataEvent::Offers { version, since, things } => Some((version, (*since, things))),
         _ => None,
     });
     let offers: BTreeMap<_, _> = offers.collect();
     for Attempt { who, only, took, .. } in attempts(entries).values() {
         let Some((_, thing, token)) = took else { continue };
         if !only.contains(*thing) {
-            return Err(format!("{who} has {thing}, and wants {only:?}"));
+            return Err(format!("{who} has {thing} and wants {only:?}"));
         }
         for (version, (since, things)) in &offers {
             let until = offers.get(&(*version + 1)).map(|(since, _)| *since);
             let is_then = since < token && until.is_some_and(|until| *token < until);
             if is_then && !things.iter().any(|it| it == thing) {
-                return Err(format!("{who} has {thing}, and there were only {things:?}"));
+                return Err(format!("{who} has {thing}, and the set was {things:?}"));
             }
         }
     }
     Ok(())
 }
 
-/// A holder has no more things at a time than its limit.
+/// A holder never has more things than its limit.
 pub(crate) fn holders_keep_their_limits(entries: &[Entry]) -> Result<(), String> {
     let attempts = attempts(entries);
     let leases = leases(entries);
@@ -109,15 +109,15 @@ pub(crate) fn holders_keep_their_limits(entries: &[Entry]) -> Result<(), String>
     Ok(())
 }
 
-/// Nobody gets something that one wants who was in line before, and has got another thing after that: nobody who asks
-/// after that one was seen there, or who does not wait.
+/// An attempt does not get a thing that an earlier waiter wants and that waiter gets another thing afterwards. This
+/// concerns attempts made after the waiter was seen, and attempts without waiting.
 pub(crate) fn nobody_is_overtaken_for_a_thing(entries: &[Entry]) -> Result<(), String> {
     let attempts = attempts(entries);
     let waits = attempts.values().filter(|it| !it.again && it.holder.is_none());
     for (first, (stood, came)) in waits.filter_map(|it| Some((it, it.stood?))) {
         let Some((_, _, token)) = first.took else { continue };
         for later in attempts.values().filter(|it| it.tries || it.at > stood) {
-            // What it had taken it may have lost before it knew, and then it is in line no more.
+            // A waiter may have taken a thing and lost it before it knew; then it no longer waits.
             if let Some((at, thing, earlier)) = later.took
                 && at <= first.seen
                 && (came..token).contains(&earlier)
@@ -136,25 +136,25 @@ mod tests {
     use super::*;
     use crate::history::{History, Share, What};
 
-    fn history(lines: &[(&str, Told)]) -> History {
+    fn history(lines: &[(&str, DataEvent)]) -> History {
         let mut history = History::default();
         for (second, (who, told)) in (1..).zip(lines) {
-            history.push(Duration::from_secs(second), *who, What::Told(told.clone()));
+            history.push(Duration::from_secs(second), *who, What::Data(told.clone()));
         }
         history
     }
 
-    fn wants(attempt: u64, only: &[&str]) -> Told {
+    fn wants(attempt: u64, only: &[&str]) -> DataEvent {
         let only = only.iter().copied().map(str::to_owned).collect();
-        Told::Wants { attempt, only, holder: None, tries: false }
+        DataEvent::Wants { attempt, only, holder: None, tries: false }
     }
 
-    fn took(attempt: u64, thing: &str, token: u128) -> Told {
-        Told::Took { attempt, thing: thing.to_owned(), token }
+    fn took(attempt: u64, thing: &str, token: u128) -> DataEvent {
+        DataEvent::Took { attempt, thing: thing.to_owned(), token }
     }
 
     #[test]
-    fn what_is_not_wanted_or_not_there_is_seen() {
+    fn an_unwanted_or_missing_thing_is_found() {
         let good = [("a", wants(1, &["x"])), ("a", took(1, "x", 1))];
         assert_eq!(things_are_wanted(history(&good).entries()), Ok(()));
         let bad = [("a", wants(1, &["x"])), ("a", took(1, "y", 1))];
@@ -162,7 +162,7 @@ mod tests {
 
         let offers = |version, since, things: &[&str]| {
             let things = things.iter().copied().map(str::to_owned).collect();
-            ("k", Told::Offers { version, since, things })
+            ("k", DataEvent::Offers { version, since, things })
         };
         let among = |first: &[&str]| {
             let offers = [offers(0, 0, first), offers(1, 9, &["x"])];
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn who_overtakes_is_seen() {
-        let stand = ("k", Told::Stand { attempts: vec![(1, 2)] });
+    fn an_overtaking_attempt_is_found() {
+        let stand = ("k", DataEvent::Stand { attempts: vec![(1, 2)] });
         let first = ("a", wants(1, &["x", "y"]));
         let later = ("b", wants(2, &["x"]));
         let takes = [("b", took(2, "x", 5)), stand.clone(), ("a", took(1, "y", 6))];
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_more_than_its_limit_is_seen() {
+    fn a_holder_above_its_limit_is_found() {
         let limited = |limit| {
             let mut history = History::default();
             for (attempt, thing) in [(1, "x"), (2, "y")] {
@@ -195,8 +195,8 @@ mod tests {
                 let (lock, token, share) = (thing.to_owned(), u128::from(attempt), Share::Alone);
                 let until = Duration::from_secs(9);
                 for what in [
-                    What::Told(Told::Wants { attempt, only, holder, tries: false }),
-                    What::Told(took(attempt, thing, token)),
+                    What::Data(DataEvent::Wants { attempt, only, holder, tries: false }),
+                    What::Data(took(attempt, thing, token)),
                     What::Granted { lock: lock.clone(), token, share },
                     What::Claimed { lock, token, until },
                 ] {

@@ -1,10 +1,9 @@
-//! Tree caches, and programs that write what they cache.
+//! Tree caches, and programs that write to the cached trees.
 //!
-//! Every transaction also writes what the whole tree is after it into the node at its top, if that is
-//! still as it was read. So each snapshot says by itself whether it is a state that the tree passed
-//! through, and the version of the top in which order they came. What the writers are told, and the top of
-//! each snapshot, name the transactions: by these, [`crate::checker`] judges which of the states the tree
-//! was in at the transaction that a snapshot names.
+//! Every transaction also writes the content of the whole tree into the top node, on condition that the top node is
+//! unchanged. So each snapshot shows by itself whether it is a state of the tree, and the version of the top node gives
+//! the order of the states. The answers to the writers, and the top node of each snapshot, name the transactions: from
+//! these, [`crate::checker`] derives the state of the tree at the transaction that a snapshot names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,20 +16,20 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::Scene;
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
-/// The node at the top.
+/// The path of the top node.
 pub const TREE: &str = "/tree";
 
-/// How long to wait for something else to come.
+/// The interval between two looks.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Path to data.
+/// The data of each path.
 type Nodes = BTreeMap<String, String>;
 
 fn path(text: &str) -> ZnodePath {
-    ZnodePath::new(text).expect("a path")
+    ZnodePath::new(text).expect("a valid path")
 }
 
 fn parse(top: &[u8]) -> Nodes {
@@ -43,8 +42,7 @@ fn print(nodes: &Nodes) -> String {
     nodes.iter().map(|(path, data)| format!("{path}={data}\n")).collect()
 }
 
-/// Makes the node at the top, or sees that it is there. Without an answer, a server that lags would show a
-/// tree without it.
+/// Creates the top node, or makes sure that it exists. Without a sync, a server that lags could show a tree without it.
 pub async fn make(client: &Client) {
     while let Err(error) = client.create(&path(TREE), "", CreateMode::Persistent).await
         && error.code() != Some(ErrorCode::NodeExists)
@@ -61,7 +59,7 @@ pub async fn write(
     mut random: fastrand::Rng,
 ) {
     while scene.goes_on() {
-        // Often one after the other, as that is what is hard to follow.
+        // Often without a pause, because rapid changes are the hardest to follow.
         if random.u8(0..3) == 0 {
             sleep(scene.pace().mul_f64(random.f64())).await;
         }
@@ -72,18 +70,18 @@ pub async fn write(
 
         let mut nodes = parse(&top);
         let transaction = change(client.transaction(), &mut nodes, &mut random);
-        // Somebody else may have been first; then none of it is applied.
+        // If another program wrote first, nothing of this transaction is applied.
         let transaction = transaction.set_data(&path(TREE), print(&nodes), Some(stat.version));
         if let Ok((results, zxid)) = transaction.commit_numbered().await
             && let Some(OpResult::SetData(stat)) = results.last()
         {
-            let told = Told::Wrote { zxid: zxid.0, version: stat.version };
-            scene.note(&name, What::Told(told));
+            let told = DataEvent::Wrote { zxid: zxid.0, version: stat.version };
+            scene.note(&name, What::Data(told));
         }
     }
 }
 
-/// A few changes, made to `nodes` too.
+/// Adds a few changes to a transaction and applies them to `nodes`.
 fn change(
     mut transaction: Transaction,
     nodes: &mut Nodes,
@@ -105,7 +103,7 @@ fn change(
                 nodes.remove(&node);
                 transaction.delete(&path(&node), None)
             }
-            // Deleted and made anew: its version is 0 again.
+            // Deleted and created again: its version is 0 again.
             1 if exists && is_leaf => {
                 nodes.insert(node.clone(), data.clone());
                 let deleted = transaction.delete(&path(&node), None);
@@ -124,7 +122,7 @@ fn change(
     transaction
 }
 
-/// Keeps a cache, now and then another one, and in the end until it has seen everything.
+/// Keeps a cache open, replaces it now and then, and finally waits until it has seen everything.
 pub async fn watch(
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
@@ -151,8 +149,8 @@ pub async fn watch(
     }
 }
 
-/// Opens a cache that is not behind the one before: each goes forward by itself only, and the server of the
-/// next session may lag.
+/// Opens a cache that is not older than the previous one: only a single cache never goes back by itself, and the server
+/// of the next session may lag.
 async fn open(client: &Client) -> Option<TreeCache> {
     let session = client.session_id();
     client.sync(&path(TREE)).await.ok()?;
@@ -160,16 +158,16 @@ async fn open(client: &Client) -> Option<TreeCache> {
     (client.session_id() == session).then_some(cache)
 }
 
-/// Who looks at snapshots.
+/// An observer of snapshots.
 struct TreeWatcher {
     scene: Arc<dyn Scene + Send + Sync>,
     name: String,
-    /// The version of the top in the last snapshot.
+    /// The version of the top node in the last snapshot.
     newest: i32,
 }
 
 impl TreeWatcher {
-    /// Looks at every update until then, or for as long as programs go on.
+    /// Checks every update until that time, or while the programs run.
     async fn follow(&mut self, cache: &TreeCache, until: Option<Duration>) -> Result<(), String> {
         let mut changes = cache.changes();
         let mut seen = self.look(&cache.snapshot())?;
@@ -189,7 +187,7 @@ impl TreeWatcher {
         Ok(())
     }
 
-    /// The nodes of a snapshot, if it is a state of the tree that is not older than the newest one.
+    /// The nodes of a snapshot, if it is a state of the tree and not older than the newest one.
     fn look(&mut self, snapshot: &Snapshot) -> Result<Nodes, String> {
         let mut nodes = Nodes::new();
         let mut top = None;
@@ -206,12 +204,12 @@ impl TreeWatcher {
         let top: &CachedNode = top.ok_or("the node at the top is missing")?;
         let said = parse(top.data());
         if said != nodes {
-            return Err(format!("{nodes:?} is no state of the tree, which is {said:?} there"));
+            return Err(format!("{nodes:?} is not a state of the tree, which is {said:?} there"));
         }
 
         let (version, mzxid) = (top.stat().version, top.stat().mzxid.0);
-        let told = Told::Saw { zxid: snapshot.zxid().0, version, mzxid };
-        self.scene.note(&self.name, What::Told(told));
+        let told = DataEvent::Saw { zxid: snapshot.zxid().0, version, mzxid };
+        self.scene.note(&self.name, What::Data(told));
 
         if version < self.newest {
             return Err(format!("back to version {version}, after {}", self.newest));
@@ -220,7 +218,7 @@ impl TreeWatcher {
         Ok(nodes)
     }
 
-    /// Waits until the cache has the state that the server has, when nobody writes any more.
+    /// Waits until the cache has the server's state, after the last write.
     async fn catch_up(&mut self, client: &Client, cache: &TreeCache) -> Result<(), String> {
         for _ in 0..600 {
             if let Ok((_, stat)) = client.data(&path(TREE)).await
@@ -237,7 +235,7 @@ impl TreeWatcher {
     }
 }
 
-/// Makes a change that was told, if it follows from what was seen.
+/// Applies a change that was reported, if it follows from the nodes seen.
 fn apply(change: &Change, seen: &mut Nodes) -> Result<(), String> {
     let path = change.path().to_owned();
     if path == TREE {

@@ -1,4 +1,4 @@
-//! Programs that add to a counter, append to a shared list and follow it.
+//! Programs that add to a counter, append to a shared list, and follow the list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,51 +9,51 @@ use lockkeeper::{
 use tokio::time::{sleep, timeout};
 
 use super::{Scene, is_unknown_without_reason, retried};
+use crate::data_event::DataEvent;
 use crate::history::What;
-use crate::told::Told;
 
-/// The counter.
+/// The path of the counter.
 pub const COUNTER: &str = "/counter";
 
-/// The list.
+/// The path of the list.
 pub const LIST: &str = "/list";
 
-/// Where outcome markers are.
+/// The parent of the outcome markers.
 const MARKERS: &str = "/lockkeeper-outcomes";
 
-/// How long to wait for something else to come.
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// One task of such a program.
 pub struct ValueProgram {
-    /// Where it runs.
+    /// The environment in which it runs.
     pub scene: Arc<dyn Scene + Send + Sync>,
     /// Its client.
     pub client: Client,
-    /// What it is called.
+    /// Its name in the history.
     pub name: String,
-    /// What follows from the seed.
+    /// The source of its decisions, which follow from the seed.
     pub random: fastrand::Rng,
 }
 
 impl ValueProgram {
-    /// Adds 1 again and again.
+    /// Adds 1 repeatedly.
     ///
     /// # Panics
-    /// Never, as the path of the counter is one.
+    /// Never: the path of the counter is valid.
     pub async fn add(mut self, counter: Counter) {
         while self.pause().await {
             let (id, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Adds { id });
+            self.tell(DataEvent::Adds { id });
             match counter.add(1).await {
                 Ok(added) => {
-                    self.tell(Told::Added { id, after: added.after });
+                    self.tell(DataEvent::Added { id, after: added.after });
                     if added.before + 1 != added.after {
                         self.inexact(format!("{added:?} of an add of 1"));
                     }
                 }
                 Err(error) if self.is_unknown(session, &error) => {}
-                Err(_) => self.tell(Told::NotAdded { id }),
+                Err(_) => self.tell(DataEvent::NotAdded { id }),
             }
         }
     }
@@ -62,18 +62,18 @@ impl ValueProgram {
     pub async fn append(mut self, list: Shared<Vec<u64>>) {
         while self.pause().await {
             let (item, session) = (self.unique(), self.client.session_id());
-            self.tell(Told::Appends { item });
+            self.tell(DataEvent::Appends { item });
             let push =
                 |old: Option<&Vec<u64>>| [old.map_or(&[][..], Vec::as_slice), &[item]].concat();
             match list.update(push).await {
-                Ok(_) => self.tell(Told::Appended { item }),
+                Ok(_) => self.tell(DataEvent::Appended { item }),
                 Err(error) if self.is_unknown(session, &error) => {}
-                Err(_) => self.tell(Told::NotAppended { item }),
+                Err(_) => self.tell(DataEvent::NotAppended { item }),
             }
         }
     }
 
-    /// Follows the list: every state that it is told is the one before, and more.
+    /// Follows the list: every reported state extends the previous one.
     pub async fn follow(self, list: Shared<Vec<u64>>) {
         let mut changes = list.changes();
         let mut last = Vec::new();
@@ -90,15 +90,15 @@ impl ValueProgram {
                 }
                 Ok(ValueChange::Absent) if last.is_empty() => {}
                 Ok(other) => self.inexact(format!("told {other:?} after {last:?}")),
-                // Without a server for a while; it goes on.
+                // No server can be reached for a while; it continues.
                 Err(_) => sleep(PAUSE).await,
             }
         }
 
-        self.tell(Told::Followed { items: last });
+        self.tell(DataEvent::Followed { items: last });
     }
 
-    /// A number that nobody else has, whatever seeds they have.
+    /// A number that no other program uses, whatever its seed.
     fn unique(&self) -> u64 {
         self.client.unique_id().as_u64_pair().0
     }
@@ -112,14 +112,14 @@ impl ValueProgram {
         is_unknown
     }
 
-    /// Returns whether there is time for more.
+    /// Returns whether there is time for another step.
     async fn pause(&mut self) -> bool {
         sleep(self.scene.pace().mul_f64(self.random.f64())).await;
         self.scene.goes_on()
     }
 
-    fn tell(&self, told: Told) {
-        self.scene.note(&self.name, What::Told(told));
+    fn tell(&self, told: DataEvent) {
+        self.scene.note(&self.name, What::Data(told));
     }
 
     fn inexact(&self, what: String) {
@@ -127,22 +127,22 @@ impl ValueProgram {
     }
 }
 
-/// Reads what there is when all programs have ended, and waits until their outcome markers are gone.
+/// Reads the final state after all programs have ended, and waits until their outcome markers are gone.
 ///
 /// # Panics
-/// Never, as the paths are paths.
+/// Never: the paths are valid.
 pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
-    let counter = Counter::new(client, COUNTER).expect("a path");
-    let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a path");
+    let counter = Counter::new(client, COUNTER).expect("a valid path");
+    let list: Shared<Vec<u64>> = Shared::new(client, LIST).expect("a valid path");
 
-    // A server of an ensemble may be behind; without an answer, so is the read after it.
-    let path = ZnodePath::new(COUNTER).expect("a path");
+    // A server of an ensemble may lag. If the sync is not answered, the read may be old too.
+    let path = ZnodePath::new(COUNTER).expect("a valid path");
     retried(PAUSE, || client.sync(&path)).await;
     let sum = retried(PAUSE, || counter.value()).await;
     let found = retried(PAUSE, || list.get()).await;
     let items = found.map(|found| found.value).unwrap_or_default();
 
-    let markers = ZnodePath::new(MARKERS).expect("a path");
+    let markers = ZnodePath::new(MARKERS).expect("a valid path");
     loop {
         match client.children(&markers).await {
             Ok((names, _)) if names.is_empty() => break,
@@ -151,5 +151,5 @@ pub async fn look_at_the_end(scene: &dyn Scene, client: &Client) {
         }
     }
 
-    scene.note("world", What::Told(Told::Remains { sum, items }));
+    scene.note("world", What::Data(DataEvent::Remains { sum, items }));
 }

@@ -1,32 +1,32 @@
-//! What must be true of what those say who watch a group.
+//! Invariants for the watchers of a group.
 
 use std::collections::BTreeMap;
 
 use super::judge::{Present, none_is_away, told};
+use crate::data_event::DataEvent;
 use crate::history::Entry;
-use crate::told::Told;
 
-/// Views of one name have the same members with the same tokens, whoever sees them, and the names that one
-/// watcher sees do not go back. A name is that of a transaction, and a token that of the member's joining.
-/// So a member is in every view from the one that its token names to the last one that anybody saw it in.
+/// Views of one name have the same members with the same tokens for all watchers, and the names that one watcher sees
+/// never decrease. A name is that of a transaction, and a token that of the member's joining. So a member is in every
+/// view from the one that its token names to the last one in which any watcher saw it.
 pub(crate) fn views_fit(entries: &[Entry]) -> Result<(), String> {
     let mut newest: BTreeMap<u64, i64> = BTreeMap::new();
-    let mut views: BTreeMap<i64, (&str, &Told)> = BTreeMap::new();
+    let mut views: BTreeMap<i64, (&str, &DataEvent)> = BTreeMap::new();
     for (entry, told) in told(entries) {
-        let Told::View { watcher, id, members } = told else { continue };
+        let DataEvent::View { watcher, id, members } = told else { continue };
         let who = &*entry.who;
         let before = newest.insert(*watcher, *id).unwrap_or(i64::MIN);
         if before > *id {
             return Err(format!("{who}: view {id}, after view {before}"));
         }
         let (first, known) = *views.entry(*id).or_insert((who, told));
-        if !matches!(known, Told::View { members: known, .. } if known == members) {
-            return Err(format!("{who} was told {told}, and {first} {known}"));
+        if !matches!(known, DataEvent::View { members: known, .. } if known == members) {
+            return Err(format!("{who} saw {told}, and {first} saw {known}"));
         }
     }
 
     let present = views.iter().filter_map(|(id, (who, told))| {
-        let Told::View { members, .. } = told else { return None };
+        let DataEvent::View { members, .. } = told else { return None };
         let nodes = members.iter().map(|(node, token)| (&**node, token.zxid().0)).collect();
         Some(Present { who, zxid: *id, nodes })
     });
@@ -40,18 +40,17 @@ mod tests {
     use super::*;
     use crate::history::lines::{found, history};
 
-    /// A watcher, the name of a view that it is told of, and the members with the transactions of their
-    /// joining.
+    /// A watcher, the name of a view that it received, and the members with the transactions of their joining.
     type Seen<'a> = (u64, i64, &'a [(&'a str, u128)]);
 
-    /// What these watchers say, one after the other.
+    /// Judges what these watchers record, one after the other.
     fn judged(all: &[Seen<'_>]) -> Result<(), String> {
         let token = |zxid: u128| FencingToken::from_u128(zxid << 32).expect("a token");
         let mut lines = Vec::new();
         let who: Vec<_> = all.iter().map(|(watcher, ..)| format!("w{watcher}")).collect();
         for ((watcher, id, members), who) in all.iter().zip(&who) {
             let members = members.iter().map(|(node, zxid)| ((*node).to_owned(), token(*zxid)));
-            let told = Told::View { watcher: *watcher, id: *id, members: members.collect() };
+            let told = DataEvent::View { watcher: *watcher, id: *id, members: members.collect() };
             lines.push((0, &**who, told));
         }
         views_fit(history(lines).entries())
@@ -64,15 +63,15 @@ mod tests {
     #[test]
     fn views_of_one_name_have_the_same_members() {
         let (one, two): (&[_], &[_]) = (&[("a", 10)], &[("a", 10), ("b", 12)]);
-        // The second one begins on a server that is behind.
+        // The second one begins on a server that lags.
         let all = [(1, 10, one), (1, 12, two), (2, 10, one), (2, 12, two), (1, 14, &[("b", 12)])];
         assert_eq!(judged(&all), Ok(()));
 
-        refused(&[(1, 12, two), (2, 12, one)], "w2 was told");
-        refused(&[(1, 12, two), (2, 12, &[])], "w2 was told");
-        refused(&[(1, 12, one), (2, 12, &[("a", 11)])], "w2 was told");
-        // One watcher is not to be told both either.
-        refused(&[(1, 12, one), (1, 12, two)], "w1 was told");
+        refused(&[(1, 12, two), (2, 12, one)], "w2 saw");
+        refused(&[(1, 12, two), (2, 12, &[])], "w2 saw");
+        refused(&[(1, 12, one), (2, 12, &[("a", 11)])], "w2 saw");
+        // One watcher must not see both either.
+        refused(&[(1, 12, one), (1, 12, two)], "w1 saw");
     }
 
     #[test]
@@ -83,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn who_lives_is_in_every_view() {
+    fn a_live_member_is_in_every_view() {
         let there: &[_] = &[("a", 10)];
         assert_eq!(judged(&[(1, 10, there), (2, 9, &[]), (1, 14, &[])]), Ok(()));
-        // It left, and came back.
+        // It left and came back.
         let again: &[_] = &[("a", 13)];
         assert_eq!(judged(&[(1, 10, there), (1, 12, &[]), (2, 13, again)]), Ok(()));
 

@@ -1,5 +1,4 @@
-//! Making the node that a chroot names: no server makes it by itself, and a client whose chroot is
-//! missing can do nothing.
+//! Creates the node that a chroot names: servers do not create it, and a client whose chroot is missing can do nothing.
 
 use anyhow::{Result, ensure};
 use bytes::{Bytes, BytesMut};
@@ -11,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::frames;
 
-/// Creates a persistent node directly below the root, unless it is there.
+/// Creates a persistent node directly below the root, unless it exists.
 pub(super) async fn create(mut stream: TcpStream, path: &str) -> Result<()> {
     let hello = ConnectRequest::new_session(10_000);
     let request = Request::Create(CreateRequest {

@@ -1,11 +1,11 @@
-//! What a server is started with.
+//! The configuration of a server.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::time::Duration;
 
-/// How servers are started. Begin with [`Config::new`], end with [`Config::standalone`] or
+/// The configuration of servers. Begin with [`Config::new`] and end with [`Config::standalone`] or
 /// [`Config::ensemble`].
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -21,8 +21,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A tick of 500 ms, so that sessions may be as short as 1 s, and may be as long as 60 s.
-    /// A follower may be 5 s behind its leader (ten ticks) and may take 10 s to join it.
+    /// A tick of 500 ms, so that session timeouts can be between 1 s and 60 s. A follower may lag 5 s (ten ticks)
+    /// behind its leader, and may take 10 s to join it.
     pub fn new() -> Self {
         let config = Self {
             tick: Duration::from_millis(500),
@@ -36,13 +36,12 @@ impl Config {
             .setting("maxClientCnxns", "0")
             .setting("4lw.commands.whitelist", "*")
             .setting("admin.enableServer", "false")
-            // One transaction log is otherwise 64 MiB from the start.
+            // By default each transaction log occupies 64 MiB from the start.
             .jvm_argument("-Dzookeeper.preAllocSize=1024")
             .jvm_argument("-Djava.net.preferIPv4Stack=true")
     }
 
-    /// The server's tick, in whole milliseconds. Sessions last for 2 ticks at least, and expire on
-    /// a tick.
+    /// The server's tick, in whole milliseconds. Sessions last at least 2 ticks and expire at a tick.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
@@ -55,7 +54,7 @@ impl Config {
         self.jvm_argument("-Dzookeeper.extendedTypesEnabled=true")
     }
 
-    /// Any other line of `zoo.cfg`; the last one of a key counts.
+    /// Adds a line to `zoo.cfg`; the last line of a key counts.
     #[must_use]
     pub fn setting(mut self, key: &str, value: &str) -> Self {
         self.settings.retain(|(present, _)| present != key);
@@ -63,8 +62,8 @@ impl Config {
         self
     }
 
-    /// Any other argument of the JVM, such as `-Xmx1g` or `-Dzookeeper.forceSync=no`; it comes
-    /// after ours, and the last one counts.
+    /// Adds an argument of the JVM, such as `-Xmx1g` or `-Dzookeeper.forceSync=no`; it follows ours, and the last one
+    /// counts.
     #[must_use]
     pub fn jvm_argument(mut self, argument: &str) -> Self {
         self.jvm_arguments.push(argument.to_owned());
@@ -103,7 +102,7 @@ impl Config {
     }
 }
 
-/// Where the members of an ensemble meet.
+/// The addresses by which the members of an ensemble reach a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) address: Ipv4Addr,

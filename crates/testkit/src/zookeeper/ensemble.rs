@@ -1,4 +1,4 @@
-//! Several servers that agree.
+//! Ensembles of servers.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// An ensemble of real ZooKeeper servers. All are killed on drop.
 #[derive(Debug)]
 pub struct ZooKeeperEnsemble {
-    // Before the folder, so that the servers are dead when their data goes.
+    // Before the folder, so that the servers have ended when their data is removed.
     servers: Vec<ZooKeeper>,
     _folder: TempDir,
 }
@@ -27,7 +27,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// They do not serve within half a minute. The error shows the end of a log.
+    /// A server is not ready within half a minute. The error shows the end of a log.
     pub async fn ensemble(self, size: usize) -> Result<ZooKeeperEnsemble> {
         let mut tries = 0;
         loop {
@@ -41,8 +41,7 @@ impl Config {
         }
     }
 
-    /// Writes down what `size` servers need, and starts none:
-    /// [`ZooKeeperEnsemble::restart_all`] does.
+    /// Writes the files of `size` servers without starting them: [`ZooKeeperEnsemble::restart_all`] starts them.
     ///
     /// # Errors
     ///
@@ -55,9 +54,9 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// They do not serve within half a minute. The error shows the end of a log.
+    /// A server is not ready within half a minute. The error shows the end of a log.
     pub async fn ensemble_on(self, hosts: &[Host]) -> Result<ZooKeeperEnsemble> {
-        // On hosts of their own nobody else takes a port, so they are ZooKeeper's usual ones.
+        // On hosts of their own no other program takes a port, so they use ZooKeeper's usual ports.
         let seats = hosts.iter().map(|host| Seat {
             client: SocketAddrV4::new(host.address(), 2181),
             member: Member { address: host.address(), quorum: 2888, election: 3888 },
@@ -75,7 +74,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     ///
-    /// They do not serve within half a minute. The error shows the end of a log.
+    /// A server is not ready within half a minute. The error shows the end of a log.
     pub async fn start(size: usize) -> Result<Self> {
         Config::new().ensemble(size).await
     }
@@ -109,12 +108,12 @@ impl ZooKeeperEnsemble {
         self.servers.iter_mut().try_for_each(ZooKeeper::launch)
     }
 
-    /// Starts all servers with the configuration that they have in their folders now, after a kill
-    /// if they still run, and waits until all of them serve.
+    /// Starts all servers with the configuration in their directories, after killing those that still run, and waits
+    /// until all of them serve.
     ///
     /// # Errors
     ///
-    /// They do not serve within half a minute. The error shows the end of a log.
+    /// A server is not ready within half a minute. The error shows the end of a log.
     pub async fn restart_all(&mut self) -> Result<()> {
         for server in &mut self.servers {
             server.read_client_port()?;
@@ -128,7 +127,7 @@ impl ZooKeeperEnsemble {
         self.serves().await
     }
 
-    /// Ends all servers with SIGKILL. Their data stays.
+    /// Ends all servers with SIGKILL. Their data remains.
     pub fn kill_all(&mut self) {
         self.servers.iter_mut().for_each(ZooKeeper::kill);
     }
@@ -137,7 +136,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     ///
-    /// One does not within half a minute. The error shows the end of its log.
+    /// A server is not ready within half a minute. The error shows the end of its log.
     pub async fn serves(&mut self) -> Result<()> {
         for server in &mut self.servers {
             server.serves().await?;
@@ -149,7 +148,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     ///
-    /// That is not so after `limit`.
+    /// This state is not reached within `limit`.
     pub async fn settles(&self, limit: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -179,8 +178,7 @@ impl ZooKeeperEnsemble {
         addresses.join(",")
     }
 
-    /// Creates the node `/<name>` unless it is there, and returns the connection string with it
-    /// as the chroot.
+    /// Creates the node `/<name>` unless it exists, and returns the connection string with it as the chroot.
     ///
     /// # Errors
     ///
@@ -191,52 +189,52 @@ impl ZooKeeperEnsemble {
         Ok(format!("{}/{name}", self.connect_string()))
     }
 
-    /// How many servers there are, dead ones included.
+    /// The number of servers, dead ones included.
     pub fn size(&self) -> usize {
         self.servers.len()
     }
 
-    /// One of the servers, counted from 0.
+    /// A server, counted from 0.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn server(&self, index: usize) -> &ZooKeeper {
         &self.servers[index]
     }
 
-    /// One of the servers, counted from 0, to kill or restart it.
+    /// A server, counted from 0, to kill or restart it.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn server_mut(&mut self, index: usize) -> &mut ZooKeeper {
         &mut self.servers[index]
     }
 
-    /// Ends one server with SIGKILL. Its data stays.
+    /// Ends a server with SIGKILL. Its data remains.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn kill(&mut self, index: usize) {
         self.server_mut(index).kill();
     }
 
-    /// Starts one server again on its data, and waits until it serves.
+    /// Restarts a server on its data, and waits until it serves.
     ///
     /// # Errors
     ///
-    /// It does not serve within half a minute: for example, there is no majority for it to join.
+    /// It is not ready within half a minute, for example because there is no majority for it to join.
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub async fn restart(&mut self, index: usize) -> Result<()> {
         self.server_mut(index).restart().await
     }
 
-    /// Stops one server in the middle of whatever it does.
+    /// Stops a server immediately.
     ///
     /// # Errors
     ///
@@ -244,12 +242,12 @@ impl ZooKeeperEnsemble {
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn pause(&self, index: usize) -> Result<()> {
         self.server(index).pause()
     }
 
-    /// Lets one server go on after [`ZooKeeperEnsemble::pause`].
+    /// Resumes a server after [`ZooKeeperEnsemble::pause`].
     ///
     /// # Errors
     ///
@@ -257,17 +255,17 @@ impl ZooKeeperEnsemble {
     ///
     /// # Panics
     ///
-    /// There are not so many.
+    /// The index is out of range.
     pub fn resume(&self, index: usize) -> Result<()> {
         self.server(index).resume()
     }
 
-    /// The server that says it leads. Just after a cut or a pause, two may say so; the first one
-    /// is told.
+    /// The server that reports itself as the leader. Just after a cut or a pause, two servers may do so; the first one
+    /// is returned.
     ///
     /// # Errors
     ///
-    /// None says so: they are looking for a leader, or too few are alive.
+    /// No server reports itself as the leader: they are electing one, or too few are alive.
     pub async fn leader(&self) -> Result<usize> {
         self.find(Mode::Leader).await.context("no server of the ensemble leads")
     }
@@ -276,7 +274,7 @@ impl ZooKeeperEnsemble {
     ///
     /// # Errors
     ///
-    /// None says so.
+    /// No server reports itself as a follower.
     pub async fn follower(&self) -> Result<usize> {
         self.find(Mode::Follower).await.context("no server of the ensemble follows")
     }
@@ -291,14 +289,14 @@ impl ZooKeeperEnsemble {
     }
 }
 
-/// Where one server of an ensemble is.
+/// The place of one server of an ensemble.
 struct Seat {
     client: SocketAddrV4,
     member: Member,
     host: Option<Host>,
 }
 
-/// For each server: the port for clients, the one for followers, the one for elections.
+/// The ports of each server: for clients, for followers, and for elections.
 fn free_port_triples(size: usize) -> Result<Vec<[u16; 3]>> {
     const MOST: usize = 7;
     anyhow::ensure!((1..=MOST).contains(&size), "an ensemble has 1 to {MOST} servers, not {size}");

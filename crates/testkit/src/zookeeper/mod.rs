@@ -1,8 +1,7 @@
 //! Real Apache ZooKeeper servers, as child processes on free ports of the loopback address.
 //!
-//! A server alone takes about a second to start, an ensemble of three about three. Tests that
-//! only need *a* server share one per test process, each under
-//! a chroot of its own: [`shared_chroot`].
+//! A standalone server takes about a second to start, an ensemble of three about three. Tests that only need *a* server
+//! share one per test process, each under a chroot of its own: [`shared_chroot`].
 
 mod chroot;
 mod config;

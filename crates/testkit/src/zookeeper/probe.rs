@@ -1,4 +1,4 @@
-//! Looking into one server of an ensemble, for whoever wants to know why nobody gets on.
+//! Inspects one server of an ensemble, to find out why clients make no progress.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,49 +14,49 @@ use tokio::net::TcpStream;
 use super::server::ZooKeeper;
 use crate::frames;
 
-/// Longer than an answer takes of a server that answers at all.
+/// Longer than a working server takes to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Longer than any look takes: nothing keeps the session alive meanwhile.
+/// Longer than any inspection takes: no pings keep the session alive.
 const SESSION_MS: i32 = 20_000;
 
-/// What a reconnect must show.
+/// The session id and password that a reconnect needs.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     session: SessionId,
     password: Bytes,
 }
 
-/// A connection to one server, which speaks the protocol by hand: what a client of ours believes is
-/// what is in question. It sets no watches, and writes nothing but its session.
+/// A connection to one server that speaks the protocol by hand, because our client is in question. It sets no watches
+/// and writes nothing but its session.
 #[derive(Debug)]
 pub struct Probe {
     stream: TcpStream,
     input: BytesMut,
     ticket: Ticket,
     xid: i32,
-    /// What the newest reply told.
+    /// The zxid of the latest reply.
     zxid: Zxid,
 }
 
-/// What one server shows of a part of the tree.
+/// A part of the tree as one server shows it.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// The server had applied this much before the first read.
+    /// The server had applied at least this before the first read.
     pub from: Zxid,
-    /// It had not applied more than this after the last one.
+    /// The server had applied at most this after the last read.
     pub to: Zxid,
-    /// The nodes, by their paths.
+    /// The nodes by their paths.
     pub nodes: BTreeMap<String, Stat>,
 }
 
 impl Probe {
-    /// Connects to a server. With a ticket it takes that session along: a server that commits
-    /// nothing can do this, and can make no new one.
+    /// Connects to a server. With a ticket it resumes that session: a server that cannot commit accepts this, but no
+    /// new session.
     ///
     /// # Errors
     ///
-    /// The server does not answer within some seconds, or refuses.
+    /// The server does not answer within some seconds, or refuses the session.
     pub async fn connect(server: &ZooKeeper, ticket: Option<&Ticket>) -> Result<Self> {
         let stream = server.connect().await?;
         let hello = match ticket {
@@ -78,16 +78,16 @@ impl Probe {
         Ok(probe)
     }
 
-    /// What another connection takes the session along with.
+    /// The data with which another connection resumes the session.
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
     }
 
-    /// Has the server catch up with its leader.
+    /// Makes the server catch up with its leader.
     ///
     /// # Errors
     ///
-    /// It does not say within some seconds that it has.
+    /// The server does not confirm it within some seconds.
     pub async fn sync(&mut self) -> Result<()> {
         self.ask(Request::Sync(PathRequest { path: "/".to_owned() })).await.map(drop)
     }
@@ -121,19 +121,24 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server does not say within some seconds that it is over.
+    /// The server does not confirm the end within some seconds.
     pub async fn close(mut self) -> Result<()> {
         self.ask(Request::CloseSession).await.map(drop)
     }
 
-    /// `None` if there is no such node.
+    /// `None` if the node does not exist.
     async fn ask(&mut self, request: Request) -> Result<Option<Response>> {
         self.xid += 1;
         let xid = self.xid;
         frames::send(&mut self.stream, |out| request.encode(xid, out)).await?;
         let mut reply = Decoder::new(self.frame().await?);
         let header = ReplyHeader::decode(&mut reply)?;
-        ensure!(header.xid == self.xid, "an answer to {}, not to {}", header.xid, self.xid);
+        ensure!(
+            header.xid == self.xid,
+            "an answer to request {} instead of {}",
+            header.xid,
+            self.xid
+        );
         self.zxid = header.zxid;
 
         let op = match &request {
@@ -161,9 +166,9 @@ fn exists(path: &str) -> Request {
 }
 
 impl View {
-    /// The nodes that this server has and the other one should have had as well, but did not: each
-    /// was there before the other view began, and is there after that had ended. The histories of
-    /// the two servers are then not the same one, and no message that is on its way mends that.
+    /// The nodes that this server has and that the other one should have had too, but did not: each existed before the
+    /// other view began, and still exists after that ended. The histories of the two servers then differ, and no
+    /// message in flight repairs that.
     pub fn lost_by<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a str, &'a Stat)> {
         let was_there = |stat: &Stat| stat.czxid <= other.from && other.to <= self.from;
         self.nodes.iter().filter_map(move |(path, stat)| {
@@ -174,11 +179,11 @@ impl View {
     }
 }
 
-/// The transactions after which a server has said in its log that its tree is another one than its
-/// leader's was: ZooKeeper sends a digest of that along.
+/// The transactions after which a server has reported in its log that its tree differs from its leader's: ZooKeeper
+/// sends a digest of the tree with each transaction.
 ///
-/// Only as they were committed: while a server reads its log, where a transaction may be twice, the
-/// digests differ for a moment without harm, and another thread says so.
+/// Only reports about commits count: while a server reads its log, which may contain a transaction twice, the digests
+/// differ briefly without harm, and another thread reports it.
 pub fn complaints_in(log: &str) -> impl Iterator<Item = Zxid> {
     const COMPLAINT: &str = "Message:Digests are not matching. Value is Zxid. Value:";
     let commits = log.lines().filter(|line| line.contains("[CommitProcessor:"));
@@ -215,9 +220,9 @@ mod tests {
         assert_eq!(lost(&with, &view(20, 20, &[("/a", 10)])), ["/b"]);
         assert_eq!(lost(&with, &view(17, 19, &[("/a", 10)])), ["/b"]);
         assert_eq!(lost(&with, &view(20, 20, &[("/a", 10), ("/b", 15)])), [""; 0]);
-        // It has another node of that name.
+        // It has a different node of that name.
         assert_eq!(lost(&with, &view(20, 20, &[("/a", 10), ("/b", 16)])), ["/b"]);
-        // It lags behind, and has not heard of it yet.
+        // It lags and has not seen the node yet.
         assert_eq!(lost(&with, &view(14, 20, &[("/a", 10)])), [""; 0]);
         // It is ahead: the node may have been deleted.
         assert_eq!(lost(&with, &view(20, 21, &[("/a", 10)])), [""; 0]);
@@ -262,8 +267,8 @@ mod tests {
         Ok(())
     }
 
-    /// A follower whose log has other transactions than its leader's under the same numbers: nobody
-    /// compares them as it comes back.
+    /// The log of a follower has other transactions than its leader's under the same numbers: ZooKeeper does not
+    /// compare them when the follower rejoins.
     #[tokio::test]
     async fn servers_with_different_histories_are_found_out() -> Result<()> {
         if !peers::ready("testkit: servers that disagree", &[Peer::ZooKeeper]) {
@@ -295,7 +300,7 @@ mod tests {
         Ok(())
     }
 
-    /// Runs a server of its own on this data, and has it make a node.
+    /// Runs a standalone server on this data and creates a node.
     async fn alone_with(data: &Path, name: &str) -> Result<()> {
         let folder = scratch::folder()?;
         let [port] = free_ports()?;

@@ -1,4 +1,4 @@
-//! A port where a server alone speaks TLS, beside its plain one.
+//! A second port on which a standalone server speaks TLS.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,26 +10,26 @@ use anyhow::{Result, ensure};
 
 use super::config::Config;
 
-/// An address that no client of others has: the port has to stay free until ZooKeeper takes it.
+/// An address that no other client uses: the port must stay free until ZooKeeper opens it.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
-/// Longer than a server takes to open a port after it began to serve on another one.
+/// Longer than a server takes to open this port after it serves on the plain one.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A free address for [`Config::secure`].
 ///
 /// # Errors
 ///
-/// There is no free port.
+/// No port is free.
 pub fn secure_address() -> io::Result<SocketAddr> {
     TcpListener::bind((HOST, 0))?.local_addr()
 }
 
-/// Waits until a server that serves already does so at its secure address, too.
+/// Waits until a running server also accepts connections at its secure address.
 ///
 /// # Errors
 ///
-/// It does not within twenty seconds.
+/// The port is not open within twenty seconds.
 pub fn wait_for_secure(address: SocketAddr) -> Result<()> {
     let since = Instant::now();
     while let Err(error) = TcpStream::connect(address) {
@@ -40,8 +40,7 @@ pub fn wait_for_secure(address: SocketAddr) -> Result<()> {
 }
 
 impl Config {
-    /// Speaks TLS at `address`, with stores that are PEM files. Clients are asked for certificates,
-    /// and served without.
+    /// Speaks TLS at `address`, with PEM files as stores. Clients are asked for certificates and served without.
     #[must_use]
     pub fn secure(self, address: SocketAddr, key_store: &Path, trust_store: &Path) -> Self {
         let package = "org.apache.zookeeper.server";

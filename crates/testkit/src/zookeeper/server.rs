@@ -1,4 +1,4 @@
-//! One server: its process, its folder, its address.
+//! A server: its process, its directory, its address.
 
 use std::fs;
 use std::io;
@@ -22,27 +22,27 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(25);
 
-/// How often a start is tried again because somebody else took a port meanwhile.
+/// How often a start is repeated because another program took a port.
 pub(super) const TRIES: usize = 5;
 
-/// What a server says that it is.
+/// The mode that a server reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It serves alone.
+    /// A standalone server.
     Standalone,
-    /// It leads an ensemble.
+    /// The leader of an ensemble.
     Leader,
-    /// It follows a leader.
+    /// A follower in an ensemble.
     Follower,
 }
 
-/// One real ZooKeeper server: alone, or a member of a [`super::ZooKeeperEnsemble`]. Killed on drop.
+/// A real ZooKeeper server: standalone, or a member of a [`super::ZooKeeperEnsemble`]. Killed on drop.
 #[derive(Debug)]
 pub struct ZooKeeper {
-    // Before the folder, so that the server is dead when its data goes.
+    // Before the folder, so that the server has ended when its data is removed.
     process: Option<Process>,
     address: SocketAddrV4,
-    /// Where it runs, if that is not the machine itself.
+    /// The host on which it runs, if that is not the machine itself.
     pub(super) host: Option<Host>,
     folder: PathBuf,
     jvm_arguments: Vec<String>,
@@ -51,11 +51,11 @@ pub struct ZooKeeper {
 }
 
 impl Config {
-    /// Starts one server alone and waits until it serves.
+    /// Starts a standalone server and waits until it serves.
     ///
     /// # Errors
     ///
-    /// It does not serve within half a minute. The error shows the end of its log.
+    /// The server is not ready within half a minute. The error shows the end of its log.
     pub async fn standalone(self) -> Result<ZooKeeper> {
         let mut tries = 0;
         loop {
@@ -67,7 +67,7 @@ impl Config {
             server._owned_folder = Some(folder);
             server.launch()?;
 
-            // Somebody else may have taken the port before the server did.
+            // Another program may have taken the port before the server did.
             match server.serves().await {
                 Err(error) if server.lost_its_port() && tries < TRIES => drop(error),
                 result => return result.map(|_| server),
@@ -77,7 +77,7 @@ impl Config {
 }
 
 impl ZooKeeper {
-    /// Writes down what the server needs, and starts nothing.
+    /// Writes the files that the server needs, without starting it.
     pub(super) fn prepare(
         config: &Config,
         folder: PathBuf,
@@ -99,16 +99,16 @@ impl ZooKeeper {
         })
     }
 
-    /// Takes over the port for clients from its configuration, which somebody may have edited.
+    /// Reads the port for clients from its configuration, which a test may have edited.
     pub(super) fn read_client_port(&mut self) -> Result<()> {
         let text = fs::read_to_string(self.folder.join("zoo.cfg"))?;
         let port = text.lines().find_map(|line| line.strip_prefix("clientPort="));
-        let port = port.context("a zoo.cfg without clientPort")?.parse()?;
+        let port = port.context("zoo.cfg does not set clientPort")?.parse()?;
         self.address.set_port(port);
         Ok(())
     }
 
-    /// Starts the process, and does not wait for it.
+    /// Starts the process without waiting for it.
     pub(super) fn launch(&mut self) -> Result<()> {
         let mut command = Command::new("java");
         command
@@ -129,12 +129,12 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// Waits until the server answers requests, and tells as what.
+    /// Waits until the server answers requests, and returns its mode.
     ///
     /// # Errors
     ///
-    /// It was killed, it ended by itself, or it does not answer within half a minute. The error
-    /// shows the end of its log.
+    /// It was killed, it ended by itself, or it does not answer within half a minute. The error shows the end of its
+    /// log.
     pub async fn serves(&mut self) -> Result<Mode> {
         let start = Instant::now();
         loop {
@@ -148,7 +148,7 @@ impl ZooKeeper {
             if taken || ended.is_some() || start.elapsed() > START_LIMIT {
                 let after = start.elapsed().as_secs_f64();
                 return Err(anyhow!(
-                    "the ZooKeeper server at {} does not serve after {after:.1} s\n{}",
+                    "the ZooKeeper server at {} is not ready after {after:.1} s\n{}",
                     self.address,
                     process.tail()
                 ));
@@ -166,8 +166,7 @@ impl ZooKeeper {
         self.address.to_string()
     }
 
-    /// Creates the node `/<name>` unless it is there, and returns the connection string with it
-    /// as the chroot.
+    /// Creates the node `/<name>` unless it exists, and returns the connection string with it as the chroot.
     ///
     /// # Errors
     ///
@@ -177,7 +176,7 @@ impl ZooKeeper {
         Ok(format!("{}/{name}", self.connect_string()))
     }
 
-    /// Where its configuration, logs and data are.
+    /// The directory of its configuration, logs and data.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -187,11 +186,11 @@ impl ZooKeeper {
         self.process.as_ref().map(Process::stderr).unwrap_or_default()
     }
 
-    /// What the server is now.
+    /// The server's present mode.
     ///
     /// # Errors
     ///
-    /// It is not running, or not serving: for example, it looks for a leader.
+    /// It is not running or not serving, for example because it is electing a leader.
     pub async fn mode(&self) -> Result<Mode> {
         let answer = self.four_letter("srvr").await?;
         let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
@@ -232,17 +231,16 @@ impl ZooKeeper {
         TcpStream::from_std(stream)
     }
 
-    /// Ends it with SIGKILL. Its data stays.
+    /// Ends it with SIGKILL. Its data remains.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again on the same data and port, after a kill if it still runs, and waits until
-    /// it serves.
+    /// Restarts it on the same data and port, after killing it if it still runs, and waits until it serves.
     ///
     /// # Errors
     ///
-    /// It does not serve within half a minute. The error shows the end of its log.
+    /// It is not ready within half a minute. The error shows the end of its log.
     pub async fn restart(&mut self) -> Result<()> {
         let mut tries = 0;
         loop {
@@ -253,7 +251,7 @@ impl ZooKeeper {
             match self.serves().await {
                 Err(error) if self.lost_its_port() && tries < TRIES => {
                     drop(error);
-                    // Somebody's outgoing connection may sit on the port for a moment.
+                    // An outgoing connection of another program may occupy the port for a moment.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
                 result => return result.map(|_| ()),
@@ -261,22 +259,22 @@ impl ZooKeeper {
         }
     }
 
-    /// Starts it again without its data, as somebody does who has put another machine in its place.
+    /// Restarts it without its data, as after the replacement of its machine.
     ///
     /// # Errors
     ///
-    /// As [`ZooKeeper::restart`], or its data cannot be removed.
+    /// See [`ZooKeeper::restart`]; or its data cannot be removed.
     pub async fn wipe(&mut self) -> Result<()> {
         self.kill();
         fs::remove_dir_all(self.folder.join("data/version-2"))?;
         self.restart().await
     }
 
-    /// Starts it again as [`ZooKeeper::restart`] does, and does not wait for it.
+    /// Restarts it as [`ZooKeeper::restart`] does, without waiting for it.
     ///
     /// # Errors
     ///
-    /// There is no Java.
+    /// Java is not installed.
     pub fn begin_restart(&mut self) -> Result<()> {
         self.kill();
         self.launch()
@@ -286,7 +284,7 @@ impl ZooKeeper {
     ///
     /// # Errors
     ///
-    /// The operating system does not tell.
+    /// The operating system reports an error.
     pub fn has_ended(&mut self) -> Result<bool> {
         match &mut self.process {
             Some(process) => Ok(process.status()?.is_some()),
@@ -294,8 +292,7 @@ impl ZooKeeper {
         }
     }
 
-    /// Stops it in the middle of whatever it does (SIGSTOP); its connections stay open. When this
-    /// returns it does nothing any more.
+    /// Stops it immediately (SIGSTOP); its connections stay open. When this returns, all its threads have stopped.
     ///
     /// # Errors
     ///
@@ -304,7 +301,7 @@ impl ZooKeeper {
         self.running()?.pause()
     }
 
-    /// Lets it go on after [`ZooKeeper::pause`].
+    /// Resumes it after [`ZooKeeper::pause`].
     ///
     /// # Errors
     ///
@@ -327,8 +324,8 @@ impl ZooKeeper {
     }
 }
 
-/// Ports of the loopback address that were free a moment ago. All are bound before any is given
-/// back, so that they differ.
+/// Ports of the loopback address that were free a moment ago. All are bound before any is released, so that they
+/// differ.
 ///
 /// # Errors
 ///

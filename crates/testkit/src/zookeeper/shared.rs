@@ -9,26 +9,25 @@ use tokio::sync::OnceCell;
 use super::config::Config;
 use super::server::ZooKeeper;
 
-/// The server that all tests of this process share, started by the first one that asks. It ends
-/// with the process. Nobody kills or pauses it, and each test keeps to a chroot of its own:
-/// [`shared_chroot`].
+/// The server that all tests of this process share, started by the first one that asks. It ends with the process. No
+/// test kills or pauses it, and each test uses a chroot of its own: [`shared_chroot`].
 ///
 /// # Errors
 ///
-/// As [`Config::standalone`]; the next call tries again.
+/// See [`Config::standalone`]; the next call tries again.
 pub async fn shared() -> Result<&'static ZooKeeper> {
     static SERVER: OnceCell<ZooKeeper> = OnceCell::const_new();
     SERVER.get_or_try_init(|| Config::new().standalone()).await
 }
 
-/// How often the servers look for overdue nodes that are shared by tests of these.
+/// How often the shared servers search for overdue nodes.
 pub const REAPING: Duration = Duration::from_millis(100);
 
-/// As [`shared_chroot`], on another server, which keeps nodes with a time to live.
+/// Like [`shared_chroot`], on another server, which supports nodes with a time to live.
 ///
 /// # Errors
 ///
-/// As [`shared_chroot`].
+/// See [`shared_chroot`].
 pub async fn shared_reaping_chroot() -> Result<String> {
     static SERVER: OnceCell<ZooKeeper> = OnceCell::const_new();
     static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -40,11 +39,11 @@ pub async fn shared_reaping_chroot() -> Result<String> {
     server.chroot(&format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))).await
 }
 
-/// The connection string of the shared server with a chroot that nobody else has, and that exists.
+/// The connection string of the shared server with an existing chroot that no other test uses.
 ///
 /// # Errors
 ///
-/// As [`shared`], or the server does not create the chroot's node.
+/// See [`shared`]; or the server does not create the chroot's node.
 pub async fn shared_chroot() -> Result<String> {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

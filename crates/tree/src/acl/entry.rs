@@ -1,4 +1,4 @@
-//! One entry of an access control list, and whom it may name.
+//! The entries of an access control list, and the identities in them.
 
 use std::net::Ipv6Addr;
 
@@ -9,20 +9,20 @@ use lockkeeper_wire::{Acl, Permissions};
 pub(crate) struct Identity {
     /// `ip`, `digest`, `x509` or `super`.
     pub(crate) scheme: &'static str,
-    /// An address, `user:base64(sha1(user:password))`, the subject of a certificate, or nothing.
+    /// An IP address, `user:base64(hash(user:password))`, the subject of a certificate, or empty.
     pub(crate) id: String,
 }
 
-/// What an identity weighs besides its text: itself, and what the allocator adds.
+/// The memory use of an identity without its text, including the allocator's overhead.
 const IDENTITY_WEIGHT: usize = 64;
 
 impl Identity {
-    /// What it takes of memory, in bytes.
+    /// The memory use, in bytes.
     pub(crate) fn weight(&self) -> usize {
         IDENTITY_WEIGHT + self.id.len()
     }
 
-    /// What others may be told of it: never the digest of a password.
+    /// The part that other clients may see: never the digest of a password.
     pub(crate) fn user(&self) -> &str {
         match self.scheme {
             "digest" => self.id.split(':').next().unwrap_or_default(),
@@ -35,15 +35,15 @@ pub(crate) fn is_anyone(entry: &Acl) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
 
-/// Whether the list allows everyone everything.
+/// Whether the list gives everyone all permissions.
 pub(crate) fn is_open(acl: &[Acl]) -> bool {
     matches!(acl, [entry] if entry.permissions == Permissions::ALL && is_anyone(entry))
 }
 
-/// An IP address as a number. All addresses of version 4 are before those of version 6.
+/// An IP address as a number. IPv4 addresses sort before IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
-    /// How many bits it has: 32 or 128.
+    /// The number of bits: 32 or 128.
     bits: u32,
     number: u128,
 }
@@ -54,7 +54,7 @@ impl Address {
             let address: Ipv6Addr = text.parse().ok()?;
             return Some(Self { bits: 128, number: address.to_bits() });
         }
-        // Not Ipv4Addr: ZooKeeper takes leading zeros.
+        // Not `Ipv4Addr`: ZooKeeper accepts leading zeros.
         let (mut number, mut parts) = (0, 0);
         for part in text.split('.') {
             number = number << 8 | u128::from(part.parse::<u8>().ok()?);
@@ -66,13 +66,13 @@ impl Address {
         (parts == 4).then_some(Self { bits: 32, number })
     }
 
-    /// The address behind it, which for the last one of version 4 is no real one.
+    /// The next address. After the last IPv4 address, the result is only a bound.
     pub(crate) fn next(self) -> Option<Self> {
         Some(Self { number: self.number.checked_add(1)?, ..self })
     }
 }
 
-/// The addresses that begin with the same bits.
+/// A range of addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: Address,
@@ -80,7 +80,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Reads `address` or `address/bits`.
+    /// Parses `address` or `address/bits`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, fixed) = match text.split_once('/') {
             Some((address, bits)) => (Address::parse(address)?, Some(bits)),

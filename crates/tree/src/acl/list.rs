@@ -1,4 +1,4 @@
-//! A list that nodes share, and whom it gives what.
+//! A list that nodes share, and the permissions that it grants.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,21 +13,21 @@ use lockkeeper_wire::{Acl, Permissions};
 
 use crate::acl::entry::{Address, Identity, Range, is_anyone, is_open};
 
-/// From how many entries on a list has an [`Index`]. Shorter ones are gone through.
-const INDEXED: usize = 8;
+/// Lists with at least this many entries have an [`Index`]. Shorter lists are searched linearly.
+const MIN_INDEXED_ENTRIES: usize = 8;
 
-/// What an entry weighs besides its texts: itself, what the allocator adds to two texts, and its place in
-/// the index.
+/// The memory use of an entry without its texts: the entry, the allocator's overhead for two texts, and its
+/// place in the index.
 const ENTRY_WEIGHT: usize = 120;
 
-/// What an entry takes in a node's record besides its texts, about: its permissions, and two lengths.
+/// The approximate size of an entry in a node's record without its texts: permissions and two lengths.
 const ENTRY_RECORD: usize = 5;
 
-/// How long a list is, or several are together.
+/// The length of one list, or the total of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) entries: usize,
-    /// Lengths of all texts.
+    /// The total length of all texts.
     pub(crate) bytes: usize,
 }
 
@@ -66,44 +66,44 @@ pub(crate) struct AclRef(Arc<List>);
 struct List {
     entries: Box<[Acl]>,
     extent: Extent,
-    /// How many nodes have it, if it is the table's copy; otherwise none.
+    /// The number of nodes with this list, if it is the table's copy; otherwise 0.
     nodes: AtomicUsize,
-    /// Made when somebody first asks.
+    /// Built on the first lookup.
     index: OnceLock<Index>,
 }
 
-/// A long list, arranged so that an identity is found without going through it.
+/// An index of a long list, to find an identity without a linear search.
 struct Index {
-    /// What everyone may do.
+    /// The permissions of everyone.
     anyone: i32,
-    /// One place in the list for each scheme and id, in their order, and what all entries of these
-    /// together allow.
+    /// For each scheme and id, sorted: the position of one entry, and the union of the permissions of all its
+    /// entries.
     named: Vec<(usize, i32)>,
-    /// Addresses in order, and what those from each on up to the next one may do.
+    /// Sorted addresses; each has the permissions of the addresses from it up to the next one.
     addresses: Vec<(Address, i32)>,
 }
 
-/// The list that allows everyone everything, which nearly all nodes have: there is one for all.
+/// The list that gives everyone all permissions. Nearly all nodes share it.
 static OPEN: LazyLock<AclRef> = LazyLock::new(|| Acl::open().into());
 
 impl AclRef {
-    /// The one copy of the list that allows everyone everything.
+    /// The shared copy of the open list.
     pub(crate) fn open() -> Self {
         OPEN.clone()
     }
 
-    /// Whether it allows everyone everything, by one entry.
+    /// Whether this is the single entry that gives everyone all permissions.
     pub(crate) fn is_open(&self) -> bool {
         Arc::ptr_eq(&self.0, &OPEN.0) || is_open(self)
     }
 
-    /// How long it is.
+    /// The length of the list.
     pub(crate) fn extent(&self) -> Extent {
         self.0.extent
     }
 
-    /// What a list takes of memory, in bytes, with its index; the one that nearly all nodes have weighs
-    /// nothing.
+    /// The memory use of the list and its index, in bytes. The open list counts as 0, because all nodes share
+    /// it.
     pub(crate) fn weight(&self) -> usize {
         match self.is_open() {
             true => 0,
@@ -111,7 +111,7 @@ impl AclRef {
         }
     }
 
-    /// What a list takes in the record of each node that has it, in bytes, about.
+    /// The approximate size of the list in the record of each node, in bytes.
     pub(crate) fn record_len(&self) -> usize {
         match self.is_open() {
             true => 0,
@@ -119,27 +119,27 @@ impl AclRef {
         }
     }
 
-    /// How many nodes have this copy, which is then the one that nodes share.
+    /// The number of nodes with this copy, which is then the shared one.
     pub(crate) fn nodes(&self) -> usize {
         self.0.nodes.load(Ordering::Relaxed)
     }
 
-    /// Counts one more node.
+    /// Increments the number of nodes.
     pub(super) fn gain_node(&self) {
         self.0.nodes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one node less; whether it was the last one.
+    /// Decrements the number of nodes. Returns whether it is now 0.
     pub(super) fn lose_node(&self) -> bool {
         self.0.nodes.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// Whether an entry for one of the identities, or for everyone, has one of the permissions.
+    /// Whether an entry for one of the identities, or for everyone, grants one of the permissions.
     pub(super) fn grants(&self, wanted: Permissions, identities: &[Identity]) -> bool {
         if self.is_open() {
             return Permissions::ALL.0 & wanted.0 != 0;
         }
-        if self.len() >= INDEXED {
+        if self.len() >= MIN_INDEXED_ENTRIES {
             let index = self.0.index.get_or_init(|| Index::of(self));
             return index.grants(self, wanted, identities);
         }
@@ -207,12 +207,11 @@ impl Index {
     }
 }
 
-/// The addresses at which what is allowed changes, in order. Of two ranges that meet, one contains the
-/// other.
+/// The addresses at which the permissions change, sorted. Of two overlapping ranges, one contains the other.
 fn divided(mut ranges: Vec<(Range, i32)>) -> Vec<(Address, i32)> {
     ranges.sort_unstable_by_key(|(range, _)| (range.first, Reverse(range.last)));
     let mut changes: Vec<(Address, i32)> = Vec::new();
-    // Those that contain the present address, with what they and those around them allow.
+    // The ranges that contain the current address, with the combined permissions of each and those around it.
     let mut around: Vec<(Range, i32)> = Vec::new();
     for (range, allowed) in ranges {
         leave(&mut around, |inner| inner.last < range.first, &mut changes);
@@ -222,7 +221,7 @@ fn divided(mut ranges: Vec<(Range, i32)>) -> Vec<(Address, i32)> {
     }
     leave(&mut around, |_| true, &mut changes);
 
-    // Where several begin or end, the last change counts.
+    // Where several ranges begin or end, the last change counts.
     changes.dedup_by(|later, earlier| {
         let same = later.0 == earlier.0;
         if same {
@@ -233,7 +232,7 @@ fn divided(mut ranges: Vec<(Range, i32)>) -> Vec<(Address, i32)> {
     changes
 }
 
-/// Leaves the innermost ranges that are over.
+/// Removes the innermost ranges that have ended.
 fn leave(
     around: &mut Vec<(Range, i32)>,
     is_over: impl Fn(&Range) -> bool,
@@ -241,7 +240,7 @@ fn leave(
 ) {
     while let Some((range, _)) = around.pop_if(|(range, _)| is_over(range)) {
         let allowed = around.last().map_or(0, |(_, outer)| *outer);
-        // Behind the last address of all is none.
+        // The last address of all has no successor.
         changes.extend(range.last.next().map(|next| (next, allowed)));
     }
 }
@@ -347,10 +346,10 @@ mod tests {
     }
 
     proptest! {
-        /// A long list allows what its entries, each alone in a short one, allow together.
+        /// A long list grants the union of what its entries grant in short lists.
         #[test]
         fn the_index_answers_as_the_entries_do(
-            entries in proptest::collection::vec(entry(), INDEXED..20),
+            entries in proptest::collection::vec(entry(), MIN_INDEXED_ENTRIES..20),
             identities in proptest::collection::vec(identity(), 0..4),
             wanted in 0..32,
         ) {

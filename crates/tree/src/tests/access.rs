@@ -74,7 +74,7 @@ fn permission_is_asked_before_version_and_existence() {
 fn digest_users_own_what_they_create() {
     let (mut world, [owner, other]) = World::with_clients();
     let refused = world.ask(&owner, &create_with_acl("/a", Acl::creator_all()));
-    assert_eq!(refused, Err(ErrorCode::InvalidAcl), "an address is not enough");
+    assert_eq!(refused, Err(ErrorCode::InvalidAcl), "an address does not prove an identity");
     world.ask(&owner, &auth("digest", "user:secret")).unwrap();
     world.ask(&other, &auth("digest", "user:wrong")).unwrap();
     world.ask(&owner, &create_with_acl("/a", Acl::creator_all())).unwrap();
@@ -144,9 +144,9 @@ fn the_super_user_may_do_everything_and_nobody_else() {
     world.ask(&root, &set_data("/closed", -1)).unwrap();
     world.ask(&root, &set_acl("/closed", Acl::open(), -1)).unwrap();
     let acl = shown(&mut world, &root, "/private");
-    assert!(!acl[0].id.ends_with(":x"), "digests are shown to whoever may change them");
+    assert!(!acl[0].id.ends_with(":x"), "digests are shown to clients that may change them");
 
-    // The power itself is on no list: `auth` means the digests.
+    // The super user itself is never listed: `auth` means the digests.
     world.ask(&root, &create_with_acl("/roots", Acl::creator_all())).unwrap();
     let acl = shown(&mut world, &root, "/roots");
     assert!(acl.iter().all(|entry| entry.scheme == "digest"), "{acl:?}");

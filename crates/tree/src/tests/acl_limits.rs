@@ -1,4 +1,4 @@
-//! F3: identities and access control lists, as many as a client may have and one more.
+//! F3: identities and access control lists at the limit, and one above it.
 
 use lockkeeper_wire::Permissions;
 
@@ -27,7 +27,7 @@ fn of_auth(count: usize) -> Vec<Acl> {
     entries(count, |i| (i as i32, "auth", String::new()))
 }
 
-/// A client that has as many identities as it may. One is its address.
+/// A client with the maximum number of identities. One of them is its address.
 fn known_by_many_names(world: &mut World) -> Client {
     let client = world.client();
     for user in 1..MAX_IDENTITIES {
@@ -61,7 +61,7 @@ fn f3_a_list_has_a_limited_length() {
     let [Notice::AclTooLong { connection, count: 1_001, max: 1_000 }] =
         world.server.take_notices()[..]
     else {
-        panic!("no word of it");
+        panic!("no notice of it");
     };
     assert_eq!(connection, client.connection);
     let request = set_acl("/b", users(MAX_ENTRIES + 1), -1);
@@ -79,13 +79,13 @@ fn f3_a_list_has_a_limited_length_when_auth_is_replaced() {
     assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLong { .. }]));
 }
 
-/// What a `multi` of some kilobytes leaves in the tree and on the disk.
+/// The size in memory and on disk of a `multi` of a few kilobytes.
 #[test]
 fn f3_the_lists_of_a_multi_have_a_limited_length_together() {
     let mut world = World::new();
     let client = known_by_many_names(&mut world);
     let each = MAX_ENTRIES / (MAX_IDENTITIES - 1) * (MAX_IDENTITIES - 1);
-    // In turn, so that none is the same as the one before.
+    // Alternating, so that none equals its predecessor.
     let list = |i: usize| {
         let mut list = of_auth(MAX_ENTRIES / (MAX_IDENTITIES - 1));
         list[0].permissions.0 = -1 - (i % 2) as i32;
@@ -102,7 +102,7 @@ fn f3_the_lists_of_a_multi_have_a_limited_length_together() {
     assert!(matches!(results[most - 1], OpResult::Create { .. }));
 }
 
-/// Lists that the last one was made from are not taken for others, within one `multi`.
+/// Within one `multi`, an expanded list is not reused for a different request.
 #[test]
 fn equal_lists_of_a_multi_are_one_and_others_are_not() {
     let mut world = World::new();
@@ -124,7 +124,7 @@ fn show_as(user: &str) -> Request {
 }
 
 /// 31 identities of a megabyte took 31 MB for each connection, and as much again for each list of a
-/// transaction with `auth` in it: 40 of them 1.3 GB. Seen to fail without the limit.
+/// transaction with `auth` in it: 40 of them took 1.3 GB. Fails without the limit.
 #[test]
 fn the_identities_of_a_connection_have_a_limited_length_together() {
     const DIGEST: usize = ":".len() + 28;
@@ -162,7 +162,7 @@ fn a_certificate_whose_subject_is_too_long_is_refused() {
     }
 }
 
-/// A list of few entries may be long all the same. Seen to fail without the limit.
+/// A list with few entries may be long all the same. Fails without the limit.
 #[test]
 fn the_texts_of_a_list_have_a_limited_length() {
     let mut world = World::new();
@@ -176,14 +176,14 @@ fn the_texts_of_a_list_have_a_limited_length() {
     assert_eq!(world.ask(&client, &create("/b", named(most + 1))), Err(ErrorCode::InvalidAcl));
     assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
 
-    // Once `auth` is replaced.
+    // After `auth` is replaced.
     world.ask(&client, &show_as(&"u".repeat(8_000))).unwrap();
     world.ask(&client, &create("/c", of_auth(32))).unwrap();
     assert_eq!(world.ask(&client, &create("/d", of_auth(33))), Err(ErrorCode::InvalidAcl));
     assert!(matches!(world.server.take_notices()[..], [Notice::AclTooLarge { .. }]));
 }
 
-/// What a `multi` leaves on the disk: each node has its own list there. Seen to fail without the limit.
+/// The size of a `multi` on disk: each node has its own list there. Fails without the limit.
 #[test]
 fn the_texts_of_the_lists_of_a_multi_have_a_limited_length_together() {
     let mut world = World::new();

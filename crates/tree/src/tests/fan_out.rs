@@ -1,4 +1,4 @@
-//! Events of one transaction for many watchers: what it may cost, and who is never affected.
+//! Events of one transaction for many watchers: the limits, and the clients that they never affect.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fan_out::EVENT_WEIGHT;
-use crate::share::LITTLE;
+use crate::share::SMALL_SHARE_BYTES;
 use crate::watchers::Kinds;
 use CreateMode::*;
 
-/// How many short events of one transaction any client may get.
-const FEW: usize = LITTLE / (EVENT_WEIGHT + 64);
-/// What one transaction may have in these tests.
+/// The number of short events of one transaction that any client may receive.
+const FEW: usize = SMALL_SHARE_BYTES / (EVENT_WEIGHT + 64);
+/// The limit for one transaction in these tests.
 const MAX: usize = 16 * 1024 * 1024;
 
 fn below(path: &str) -> Request {
@@ -26,7 +26,7 @@ fn creates(parent: &str, count: usize) -> Request {
     Request::Multi((0..count).map(node).collect())
 }
 
-/// A world with `count` clients that watch everything, one that does what is watched, and one that
+/// A world with `count` clients that watch everything, one client that makes the changes, and one that
 /// watches the node `/t/7`.
 fn crowded(count: usize) -> (World, Vec<Client>, Client, Client) {
     let (mut world, [writer, holder]) = World::limited(|config| config.max_fan_out = MAX);
@@ -43,8 +43,8 @@ fn is_open(world: &World, client: &Client) -> bool {
     world.server.session(client.session).is_some_and(|session| session.connection.is_some())
 }
 
-/// The engine froze for 20 s, and took 2.5 GiB, when 2,500 clients watched what one transaction of 13,000
-/// creates did: each got a copy of each event. Seen to fail without a limit.
+/// The engine froze for 20 s, and took 2.5 GiB, when 2,500 clients watched the 13,000 creates of one
+/// transaction: each received a copy of each event. Fails without a limit.
 #[test]
 fn a_transaction_sends_so_many_events_and_no_more() {
     const EVENTS: usize = 1_000;
@@ -55,10 +55,10 @@ fn a_transaction_sends_so_many_events_and_no_more() {
     assert_eq!(world.received(&holder), ["NodeCreated /t/7"]);
     assert_eq!(world.received(&writer), ["reply 0"]);
     for client in &crowd {
-        // Nothing of a transaction, rather than some of it: what the client has seen is then the state
-        // before it, and whatever changed fires when its watches are armed again.
+        // The client receives nothing of a transaction rather than a part of it. It has then seen the state
+        // before it, and all changes fire when its watches are rearmed.
         assert_eq!(world.received(client), ["closed TooManyEvents"]);
-        assert!(world.server.session(client.session).is_some(), "its session lives on");
+        assert!(world.server.session(client.session).is_some(), "its session stays alive");
     }
 
     let back = world.reconnect(&crowd[0]);
@@ -68,7 +68,7 @@ fn a_transaction_sends_so_many_events_and_no_more() {
     assert_eq!(world.received(&back).len(), EVENTS);
 }
 
-/// A few caches of a whole tree, and ten thousand that watch one node, are ordinary.
+/// A few caches of a whole tree, and ten thousand clients that watch one node, are ordinary.
 #[test]
 fn what_is_ordinary_is_not_limited() {
     let (mut world, [writer, a, b, c]) = World::with_clients();
@@ -98,8 +98,8 @@ fn what_is_ordinary_is_not_limited() {
     assert_eq!(told(&mut world, set_data("/t", -1)), 10_000 + 3 + 1);
 }
 
-/// Those that watch each path by itself are closed with ten thousand watches each: these are forgotten
-/// later, in portions, and weigh until then.
+/// Clients that watch each path by itself are closed with ten thousand watches each. These are removed later,
+/// in portions, and count until then.
 #[test]
 fn watches_of_those_that_are_closed_are_forgotten_in_portions() {
     const PATHS: usize = 2_000;
@@ -117,14 +117,14 @@ fn watches_of_those_that_are_closed_are_forgotten_in_portions() {
     for client in &crowd {
         assert_eq!(world.received(client), ["closed TooManyEvents"]);
     }
-    assert_eq!(world.server.stats().watches, 0, "none is met a second time");
+    assert_eq!(world.server.stats().watches, 0, "no watch fires twice");
     assert!(world.server.stats().watch_bytes > before.watch_bytes / 2);
     world.pass(Duration::ZERO);
     assert_eq!(world.server.stats().watch_bytes, 0);
     assert_eq!((world.server.watches.large(), world.server.watches.extent()), (0, (0, 0)));
 }
 
-/// What a client may not see is as much work as what it may. Seen to fail without a limit.
+/// Events that a client may not see cost as much work as others. Fails without a limit.
 #[test]
 fn events_that_are_not_seen_count_too() {
     let (mut world, crowd, writer, _) = crowded(400);
@@ -135,8 +135,8 @@ fn events_that_are_not_seen_count_too() {
     assert!(crowd.iter().all(|client| !is_open(&world, client)));
 }
 
-/// When sessions end together, each end is a transaction: only as many go into one portion as their
-/// events have room for. Seen to fail with a limit on sessions and nodes alone.
+/// When sessions end together, each end is a transaction. A portion contains only as many as their events
+/// allow. Fails with a limit on sessions and nodes alone.
 #[test]
 fn sessions_with_many_watchers_expire_in_smaller_portions() {
     let (mut world, crowd, _writer, _) = crowded(200);
@@ -157,7 +157,7 @@ fn sessions_with_many_watchers_expire_in_smaller_portions() {
     assert!(portions.iter().all(|ended| *ended < 90), "{portions:?}");
 }
 
-/// The same for nodes that are reaped. Seen to fail with a limit on nodes alone.
+/// The same for nodes that are reaped. Fails with a limit on nodes alone.
 #[test]
 fn nodes_with_many_watchers_are_reaped_in_smaller_portions() {
     const NODES: usize = 100;
@@ -187,8 +187,8 @@ fn nodes_with_many_watchers_are_reaped_in_smaller_portions() {
     assert!(left.windows(2).all(|two| two[0] - two[1] < 90), "{left:?}");
 }
 
-/// The memory for events is what the engine says: beside a hundred megabytes that wait already, the
-/// next transaction may have fewer.
+/// The engine sets the memory for events: if a hundred megabytes are waiting already, the next transaction
+/// may have fewer.
 #[test]
 fn the_room_for_events_is_what_is_left() {
     let (mut world, crowd, writer, holder) = crowded(10);
@@ -216,8 +216,8 @@ fn any_watch() -> impl Strategy<Value = Watch> {
     ]
 }
 
-/// How many events a client with these watches gets when all nodes are created, and how many watches
-/// these meet.
+/// The number of events that a client with these watches receives when all nodes are created, and the number
+/// of watches that fire.
 fn expected(watches: &[Watch]) -> usize {
     let (mut events, mut any_below) = (BTreeMap::new(), 0);
     for watch in watches {
@@ -233,13 +233,13 @@ fn expected(watches: &[Watch]) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// A holder of a lock, or who waits for one, gets one or two events of any transaction. Whoever gets
-    /// few is never closed and gets all of them; whoever else is not closed gets all of its own too; and
-    /// those that are closed get none. Seen to fail without a limit.
+    /// A holder of a lock or a waiter receives one or two events of any transaction. A client with few events
+    /// is never closed and receives all of them; another client that is not closed receives all of its own
+    /// too; closed clients receive none. Fails without a limit.
     #[test]
     fn who_gets_few_events_gets_them_all(
         clients in vec(vec(any_watch(), 0..60), 1..40),
-        max in 0..200 * LITTLE,
+        max in 0..200 * SMALL_SHARE_BYTES,
     ) {
         let (mut world, [writer]) = World::limited(|config| config.max_fan_out = max);
         world.create(&writer, "/t", Persistent);
@@ -270,7 +270,7 @@ proptest! {
             let all = if is_below { NODES + usize::from(has_children) } else { met };
             prop_assert_eq!(received.len(), all);
         }
-        let least = clients.len() * LITTLE;
+        let least = clients.len() * SMALL_SHARE_BYTES;
         prop_assert!(world.server.outbox.weight() <= max + least + clients.len() * 3 * 400);
     }
 }

@@ -1,4 +1,4 @@
-//! Followers: the leader's tree a little later, with watches of their own.
+//! Followers: the leader's tree with a delay, and watches of their own.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use super::random::{Step, any_step};
 use super::*;
 
-/// A leader, and a follower that the same clients are connected to.
+/// A leader and a follower, with the same clients connected to both.
 struct Pair {
     leader: World,
     follower: World,
     clients: Vec<Client>,
-    /// What watches have told on either.
+    /// The watch events of each server.
     told: [Vec<(ConnectionId, Zxid, WatchEvent)>; 2],
 }
 
@@ -44,7 +44,7 @@ impl Pair {
         self.follower.server.disconnected(client.connection);
     }
 
-    /// The follower does what the leader has done, and loses the connections that the leader has closed.
+    /// The follower applies what the leader has done, and closes the connections that the leader has closed.
     fn follow(&mut self) {
         if let Some(transactions) = self.leader.server.take_transactions() {
             self.follower.server.follow(&transactions);
@@ -112,7 +112,7 @@ proptest! {
         prop_assert_eq!(leader, follower);
     }
 
-    /// However late, and together with whatever else: it ends where the leader is.
+    /// Whatever the delay and the grouping, the follower reaches the leader's state.
     #[test]
     fn a_follower_that_lagged_catches_up(steps in vec(any_step(), 0..60), last in 0..60_usize) {
         let mut pair = Pair::new();

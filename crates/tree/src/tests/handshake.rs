@@ -41,14 +41,14 @@ fn an_unknown_session_and_a_wrong_password_look_the_same() {
         let response = world.shake(connection, &request);
         assert_eq!(response, ConnectResponse::expired(Some(false)));
         assert_eq!(response.password, [0; 16][..]);
-        // The log may know.
+        // The log may contain it.
         let reason = match session_id == client.session {
             true => CloseReason::WrongPassword { session: session_id },
             false => CloseReason::SessionExpired,
         };
         assert_eq!(world.next(connection), Some(Received::Closed(reason)));
     }
-    assert!(world.ask(&client, &Request::Ping).is_ok(), "the owner was not disturbed");
+    assert!(world.ask(&client, &Request::Ping).is_ok(), "the owner is not affected");
 }
 
 #[test]
@@ -99,6 +99,6 @@ fn what_is_no_handshake_closes_the_connection() {
         let closed = world.next(connection);
         assert!(matches!(closed, Some(Received::Closed(CloseReason::BadHandshake(_)))));
         world.frame(connection, frame.to_vec());
-        assert_eq!(world.next(connection), None, "and what follows is ignored");
+        assert_eq!(world.next(connection), None, "further frames are ignored");
     }
 }

@@ -1,4 +1,4 @@
-//! What one client may take, and what it hears when it wants more.
+//! The limits of one client, and its errors above them.
 
 use lockkeeper_wire::{AddWatchRequest, CheckRequest, ReadOp, SetWatchesRequest};
 
@@ -21,13 +21,12 @@ fn a_reply_that_is_too_long_is_an_error_and_a_notice() {
         panic!("{notices:?}");
     };
     assert_eq!(connection, client.connection);
-    assert!(world.stat(&client, "/p").is_some(), "the connection goes on");
+    assert!(world.stat(&client, "/p").is_some(), "the connection stays open");
     assert!(world.server.take_notices().is_empty());
 }
 
-/// A request of 54 KB for 3,000 times the same megabyte made 2.9 GB before anybody looked at the limit.
-/// What is computed stops at the first result that is too much: seen to fail with a look at the whole
-/// only.
+/// A request of 54 KB for 3,000 times the same megabyte produced 2.9 GB before the limit was checked. The
+/// computation must stop at the first result above the limit: fails if only the total is checked.
 #[test]
 fn a_reply_stops_growing_at_the_limit() {
     const DATA: usize = 40_000;
@@ -51,8 +50,8 @@ fn a_reply_stops_growing_at_the_limit() {
     }
 }
 
-/// What is computed before a reply is made is what the reply has: at the exact limit it is sent, and
-/// one byte below it is refused.
+/// The computed length of a reply is its real length: at the exact limit it is sent, and with a limit one
+/// byte below it is refused.
 #[test]
 fn the_length_of_a_reply_is_computed_exactly() {
     let requests = |world: &mut World, client: &Client| {
@@ -90,8 +89,8 @@ fn the_length_of_a_reply_is_computed_exactly() {
     }
 }
 
-/// The same for the results of a `multi`, which were taken to be longer than they are: 10,001 plain
-/// creates were refused, whose reply has a third of the limit.
+/// The same for the results of a `multi`, which were overestimated: 10,001 plain creates were refused,
+/// although their reply has a third of the limit.
 #[test]
 fn the_length_of_a_multis_reply_is_computed_exactly() {
     let op = |number: usize| {
@@ -125,7 +124,7 @@ fn a_multi_of_thirteen_thousand_plain_creates_passes() {
     assert_eq!(world.multi(&client, (0..13_000).map(op)).len(), 13_000);
 }
 
-/// One short request had the server look at every node of the tree, again and again.
+/// Symptom: short requests made the server visit every node of the tree.
 #[test]
 fn a_count_of_very_many_nodes_is_refused() {
     const MOST: usize = 25_000;
@@ -144,8 +143,8 @@ fn a_count_of_very_many_nodes_is_refused() {
     assert_eq!(world.ask(&client, &count("/")), Ok(Response::Count(all)), "is known");
 }
 
-/// A multi is refused before it is applied if its results do not fit: an error after the fact would
-/// tell the client that nothing has happened.
+/// A multi is refused before it is applied if its results do not fit: a later error would suggest to the
+/// client that nothing has changed.
 #[test]
 fn a_multi_whose_reply_would_be_too_long_changes_nothing() {
     let (mut world, [client]) = World::limited(|config| config.max_frame = 600);
@@ -166,7 +165,7 @@ fn a_multi_has_a_limited_number_of_operations() {
     let before = world.last_zxid();
     let reply = world.ask(&client, &Request::Multi((0..4).map(op).collect()));
     assert_eq!(reply, Err(ErrorCode::BadArguments));
-    assert_eq!(world.last_zxid(), before + 1, "like every write that fails");
+    assert_eq!(world.last_zxid(), before + 1, "as for every failed write");
     let reads = (0..4).map(|_| ReadOp::GetData(path("/"))).collect();
     assert_eq!(world.ask(&client, &Request::MultiRead(reads)), Err(ErrorCode::BadArguments));
     assert_eq!(world.server.take_notices().len(), 2);
@@ -184,7 +183,7 @@ fn a_connection_watches_a_limited_number_of_paths() {
     let recursive = Request::AddWatch(AddWatchRequest { path: "/".to_owned(), mode: 1 });
     assert_eq!(world.ask(&client, &recursive), Err(ErrorCode::ThrottledOp));
     assert_eq!(world.server.take_notices().len(), 3);
-    // Another kind of watch on the same path, no watch at all, another connection.
+    // Another kind of watch on the same path, a read without a watch, another connection.
     world.ask(&client, &get_children("/a", true)).unwrap();
     world.ask(&client, &get_data("/", false)).unwrap();
     world.ask(&other, &get_data("/", true)).unwrap();
@@ -215,14 +214,14 @@ fn there_is_a_limited_number_of_sessions() {
     let connection = world.open();
     let refused = Received::Closed(CloseReason::TooManySessions { max: 2 });
     assert_eq!(world.try_shake(connection, &hello()), Some(refused));
-    // Coming back is no new session.
+    // Resuming a session is not a new session.
     let first = world.reconnect(&first);
     world.ask(&first, &Request::CloseSession).unwrap();
     world.client();
 }
 
-/// With a quota or a recursive watch anywhere, a change takes time that grows with the square of the
-/// depth of its path: 300 changes 1,700 levels deep took 23 ms, and there was room for 20,000 levels.
+/// With a quota or a recursive watch anywhere, a change took time that grew with the square of the depth of
+/// its path: 300 changes at 1,700 levels took 23 ms, and 20,000 levels were possible.
 #[test]
 fn paths_have_a_greatest_depth() {
     let (mut world, [client]) = World::with_clients();
@@ -233,9 +232,8 @@ fn paths_have_a_greatest_depth() {
     assert_eq!(world.ask(&client, &deeper), Err(ErrorCode::BadArguments));
 }
 
-/// Each table of paths hashes some hundred at once when it grows, and each level of a path of a megabyte
-/// was hashed from its beginning: one change 250 levels deep took 45 to 104 ms. Seen to fail without the
-/// limit.
+/// Each table of paths hashes a few hundred at once when it grows, and each level of a path of a megabyte was
+/// hashed from its beginning: one change at 250 levels took 45 to 104 ms. Fails without the limit.
 #[test]
 fn paths_have_a_greatest_length() {
     let (mut world, [client]) = World::with_clients();

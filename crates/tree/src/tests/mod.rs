@@ -36,7 +36,7 @@ mod short;
 mod succession;
 mod watches;
 
-/// Different bytes each time, the same ones in each run.
+/// Different bytes for each call, the same in each run.
 struct Counter(u8);
 
 impl Entropy for Counter {
@@ -55,7 +55,7 @@ enum Received {
     Closed(CloseReason),
 }
 
-/// A server, its clock, and what its clients received and did not look at yet.
+/// A server, its clock, and the messages that its clients have not examined yet.
 struct World {
     server: Server,
     now: Now,
@@ -74,7 +74,7 @@ impl World {
         Self::limited(|config| config.ttl_nodes = true)
     }
 
-    /// The same, whose server has other limits.
+    /// The same with other limits of the server.
     fn limited<const N: usize>(change: impl FnOnce(&mut Config)) -> (Self, [Client; N]) {
         let mut config = Config::default();
         change(&mut config);
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Lets time pass and does what becomes due.
+    /// Advances the time and handles what is due.
     fn pass(&mut self, time: Duration) {
         self.now.monotonic += time;
         self.now.unix_ms += time.as_millis() as i64;
@@ -115,7 +115,7 @@ impl World {
         self.collect();
     }
 
-    /// Sends a handshake, and takes what comes of it.
+    /// Sends a handshake and takes the response.
     fn try_shake(&mut self, id: ConnectionId, request: &ConnectRequest) -> Option<Received> {
         let mut frame = BytesMut::new();
         request.encode(&mut frame);
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    /// Shakes hands over a connection of its own.
+    /// Sends a handshake over a new connection.
     fn arrive(&mut self, request: &ConnectRequest) -> ConnectResponse {
         let connection = self.open();
         self.shake(connection, request)
@@ -149,14 +149,14 @@ impl World {
         Client { connection, ..client.clone() }
     }
 
-    /// Sends a request; everything received for it stays in the inbox.
+    /// Sends a request. Its replies stay in the inbox.
     fn send(&mut self, client: &Client, xid: i32, request: &Request) {
         let mut frame = BytesMut::new();
         request.encode(xid, &mut frame);
         self.frame(client.connection, frame);
     }
 
-    /// Sends a request and takes the reply, which must be all that this client receives.
+    /// Sends a request and takes the reply, which must be the only message for this client.
     fn ask(&mut self, client: &Client, request: &Request) -> Result<Response, ErrorCode> {
         self.send(client, 7, request);
         let xid = request.reserved_xid().unwrap_or(7);
@@ -168,21 +168,21 @@ impl World {
         }
     }
 
-    /// Sends requests that all succeed.
+    /// Sends requests, which must all succeed.
     fn ask_all<const N: usize>(&mut self, client: &Client, requests: [Request; N]) {
         for request in requests {
             self.ask(client, &request).unwrap_or_else(|code| panic!("{request:?}: {code}"));
         }
     }
 
-    /// Sends reads for their watches, whether or not the nodes are there.
+    /// Sends reads for their watches. The nodes need not exist.
     fn watch_all<const N: usize>(&mut self, client: &Client, requests: [Request; N]) {
         for request in requests {
             let _ = self.ask(client, &request);
         }
     }
 
-    /// Sends a request and takes the reply as it is.
+    /// Sends a request and takes the raw reply.
     fn reply(&mut self, client: &Client, xid: i32, request: &Request) -> (ReplyHeader, Bytes) {
         self.send(client, xid, request);
         self.next_reply(client)
@@ -236,13 +236,13 @@ impl World {
         Received::Reply(header, rest)
     }
 
-    /// The oldest thing that this connection received.
+    /// The oldest message for this connection.
     fn next(&mut self, connection: ConnectionId) -> Option<Received> {
         let index = self.inbox.iter().position(|(to, _)| *to == connection)?;
         Some(self.inbox.remove(index).1)
     }
 
-    /// Everything that this client received: events as `kind path`, and other things by name.
+    /// Everything that this client has received: events as `kind path`, other messages by name.
     fn received(&mut self, client: &Client) -> Vec<String> {
         let mut all = Vec::new();
         while let Some(received) = self.next(client.connection) {
@@ -284,7 +284,7 @@ struct Client {
 }
 
 impl Client {
-    /// The handshake by which it comes back.
+    /// The handshake that resumes its session.
     fn resumes(&self) -> ConnectRequest {
         let (session_id, password) = (self.session, self.password.clone());
         ConnectRequest { session_id, password, ..hello() }
@@ -295,7 +295,7 @@ fn read_reply(op: OpCode, header: ReplyHeader, body: Bytes) -> Result<Response, 
     match ErrorCode::from_code(header.error) {
         None => Ok(Response::decode(op, &mut Decoder::new(body)).expect("a good body")),
         Some(code) => {
-            assert!(body.is_empty(), "an error has no body");
+            assert!(body.is_empty(), "an error reply does not have a body");
             Err(code)
         }
     }

@@ -61,7 +61,7 @@ fn a_failure_undoes_everything_and_says_where() {
     let fine = OpResult::Error(None);
     assert_eq!(world.multi(&client, ops), [fine.clone(), fine, failed, late]);
     assert_eq!(world.stat(&client, "/p"), None);
-    assert_eq!(world.last_zxid(), 2, "it counts nevertheless");
+    assert_eq!(world.last_zxid(), 2, "a failed multi takes a number too");
 }
 
 #[test]
@@ -109,13 +109,13 @@ fn children_of_ephemerals_and_modes() {
     let failed = OpResult::Error(Some(ErrorCode::NoChildrenForEphemerals));
     assert_eq!(world.multi(&client, ops), [OpResult::Error(None), failed]);
     let container = world.multi(&client, vec![make("/c", Container)]);
-    assert!(matches!(container[..], [OpResult::Create2 { .. }]), "as ZooKeeper answers");
+    assert!(matches!(container[..], [OpResult::Create2 { .. }]), "the form of ZooKeeper's reply");
     let ttl = Request::Multi(vec![make("/t", PersistentTtl)]);
     assert_eq!(world.ask(&client, &ttl), Err(ErrorCode::MarshallingError));
 }
 
-/// A `createTTL` in a `multi` was refused when its mode had no TTL. ZooKeeper goes by the mode
-/// there: the operation is then a plain create, in its answer too.
+/// A `createTTL` in a `multi` was refused when its mode had no TTL. ZooKeeper decides by the mode there: the
+/// operation is then a plain create, also in its reply.
 #[test]
 fn the_mode_decides_over_the_time_to_live() {
     let (mut world, [client]) = World::with_clients();

@@ -34,8 +34,8 @@ fn sequence_numbers_count_creates_and_not_deletes() {
     assert_eq!((stat.cversion, stat.num_children), (2 * 4 - 3, 3));
 }
 
-/// The numbers wrapped around: the next node then sorted before everybody's. In ZooKeeper the count
-/// stays at its end, so that a name is taken until its node is gone.
+/// Sequence numbers wrapped around: the next node then sorted before all others. In ZooKeeper the count stops
+/// at its maximum, so that a name is taken until its node is deleted.
 #[test]
 fn sequence_numbers_end_at_the_largest() {
     let (mut world, [client]) = World::with_clients();
@@ -171,10 +171,10 @@ fn data_in_the_tree_does_not_pin_the_frame() {
     create("/a", Persistent).encode(1, &mut frame);
     let frame = frame.freeze();
     world.frame(client.connection, frame.clone());
-    assert!(frame.is_unique(), "the tree still refers to it");
+    assert!(frame.is_unique(), "the tree still references the frame");
 }
 
-/// Tables keep what they had when they held most, unless they are told.
+/// Tables keep the capacity of their largest size unless they are shrunk.
 #[test]
 fn what_a_load_has_left_free_is_given_back() {
     let (mut world, [staying]) = World::with_clients();
@@ -184,7 +184,7 @@ fn what_a_load_has_left_free_is_given_back() {
         for k in 0..50 {
             let container = new_node(&format!("/c-{i}-{k}"), Container);
             world.ask(client, &Request::CreateContainer(container)).unwrap();
-            // A container waits for its end once it has been used.
+            // A container is reaped after it has been used.
             world.create(client, &format!("/c-{i}-{k}/used"), Persistent);
             world.ask(client, &delete(&format!("/c-{i}-{k}/used"), -1)).unwrap();
             world.create(client, &format!("/e-{i}-{k}"), Ephemeral);

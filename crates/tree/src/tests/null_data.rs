@@ -1,4 +1,4 @@
-//! Nodes without data (null), which clients tell from nodes with zero bytes.
+//! Nodes with null data, which clients distinguish from nodes with zero bytes.
 
 use lockkeeper_wire::{CreateTtlRequest, ReadOp, ReadResult};
 
@@ -17,7 +17,7 @@ fn set(path: &str, data: &NodeData) -> SetDataRequest {
     SetDataRequest { path: path.to_owned(), data: data.clone(), version: -1 }
 }
 
-/// Every way in which data gets into a node: its name, and the requests.
+/// Every way to set the data of a node: its name, and the requests.
 fn ways(data: &NodeData) -> Vec<(String, Vec<Request>)> {
     use CreateMode::*;
     let kind = if data.is_null() { "null" } else { "empty" };
@@ -48,7 +48,7 @@ fn ways(data: &NodeData) -> Vec<(String, Vec<Request>)> {
 
 fn assert_data(world: &mut World, client: &Client, node: &str, expected: &NodeData) {
     let Ok(Response::Data { data, stat }) = world.ask(client, &get_data(node, false)) else {
-        panic!("{node} is not there");
+        panic!("{node} does not exist");
     };
     assert_eq!((&data, stat.data_length), (expected, 0), "{node}");
     let read = Request::MultiRead(vec![ReadOp::GetData(path(node))]);
@@ -56,7 +56,7 @@ fn assert_data(world: &mut World, client: &Client, node: &str, expected: &NodeDa
     assert_eq!(read, Ok(Response::MultiRead(vec![ReadResult::Data { data, stat }])), "{node}");
 }
 
-/// K1: null read back as zero bytes, however it had been written, and after a restart.
+/// K1: null data was read back as zero bytes, however it had been written, and after a restart.
 #[test]
 fn k1_null_and_empty_are_kept_apart_over_a_restart() {
     let (mut world, [client]) = World::with_clients();
@@ -87,7 +87,7 @@ fn k1_null_and_empty_are_kept_apart_over_a_restart() {
     }
 }
 
-/// Books of bytes count both as nothing.
+/// Quotas count both as 0 bytes.
 #[test]
 fn null_data_takes_the_place_of_bytes() {
     let (mut world, [client]) = World::with_clients();

@@ -1,4 +1,4 @@
-//! Quotas: the books are always kept, the limits hold where that is switched on.
+//! Quotas: usage is always accounted for, and limits are enforced only if that is enabled.
 
 use super::restore::Disk;
 use super::*;
@@ -10,12 +10,12 @@ fn create_with(path: &str, data: &str) -> Request {
     Request::Create(CreateRequest { data, ..new_node(path, Persistent) })
 }
 
-/// Sets a quota as ZooKeeper's `setquota` does.
+/// Sets a quota like ZooKeeper's `setquota`.
 fn set_quota(world: &mut World, client: &Client, path: &str, limits: &str) {
     let mut node = "/zookeeper/quota".to_owned();
     for name in path.split('/').skip(1) {
         node = format!("{node}/{name}");
-        // Another quota may have made it.
+        // Another quota may have created it.
         let _ = world.ask(client, &create_with(&node, ""));
     }
     world.ask(client, &create_with(&format!("{node}/zookeeper_limits"), limits)).unwrap();
@@ -40,7 +40,7 @@ fn the_books_are_kept_through_every_change() {
     world.ask(&client, &create_with("/a", "12345")).unwrap();
     world.ask(&client, &create_with("/a/b", "123")).unwrap();
     set_quota(&mut world, &client, "/a", "count=100,bytes=1000");
-    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=8", "what was there before");
+    assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=8", "existing nodes are counted");
 
     world.create(&client, "/ab", Persistent);
     for (change, books) in [
@@ -83,7 +83,7 @@ fn hard_limits_refuse_and_soft_ones_warn() {
     let limits = "count=-1,bytes=4=;byteHardLimit=8;countHardLimit=3";
     set_quota(&mut world, &client, "/a", limits);
     world.ask(&client, &create_with("/a/b", "123456")).unwrap();
-    assert!(world.server.take_notices().is_empty(), "a hard limit stands for the soft one");
+    assert!(world.server.take_notices().is_empty(), "the hard limit replaces the soft one");
 
     let refused = Err(ErrorCode::QuotaExceeded);
     assert_eq!(world.ask(&client, &create_with("/a/c", "123")), refused);
@@ -95,7 +95,7 @@ fn hard_limits_refuse_and_soft_ones_warn() {
     assert_eq!(world.ask(&client, &create_with("/a/d", "")), refused, "three nodes");
     assert_eq!(world.server.take_notices().len(), 3);
     assert_eq!(stats(&mut world, &client, "/a"), "count=3,bytes=6");
-    // Less is always possible.
+    // Reducing the usage is always allowed.
     world.ask(&client, &set_data("/a/b", -1)).unwrap();
 
     world.ask(&client, &create_with("/soft", "")).unwrap();
@@ -118,7 +118,7 @@ fn nothing_is_refused_unless_enforcement_is_switched_on() {
     assert_eq!(stats(&mut world, &client, "/a"), "count=2,bytes=10");
 }
 
-/// The books are stored with the tree, and the quota is found again.
+/// The usage is stored with the tree, and the quota is found again.
 #[test]
 fn quotas_survive_a_restart() {
     let (mut world, [client]) = World::limited(|config| config.enforce_quotas = true);
@@ -137,8 +137,8 @@ fn quotas_survive_a_restart() {
     assert_eq!(third, Err(ErrorCode::QuotaExceeded));
 }
 
-/// Each introduction of a quota goes through all that is there, while everyone waits, and one request may
-/// ask for it many times.
+/// Setting a quota counts the whole subtree, which blocks all clients, and one request may do that many
+/// times.
 #[test]
 fn what_takes_long_to_count_gets_no_quota() {
     let (mut world, [client]) = World::with_clients();
@@ -158,7 +158,7 @@ fn what_takes_long_to_count_gets_no_quota() {
     world.ask(&client, &delete(stats, -1)).unwrap();
     let _ = world.server.take_notices();
 
-    // Once is as much as one request may ask for.
+    // One request may do it once.
     let twice = [create_with(stats, ""), delete(stats, -1), create_with(stats, "")];
     let results = world.multi(&client, twice.map(op));
     assert_eq!(results[2], OpResult::Error(Some(ErrorCode::ThrottledOp)));
@@ -167,8 +167,8 @@ fn what_takes_long_to_count_gets_no_quota() {
     assert!(matches!(world.server.take_notices()[..], [Notice::TooMuchToCount { .. }, ..]));
 }
 
-/// Anyone may write them, and they are read for each change: one request of 3,000 creates beside texts of a
-/// megabyte took 44 s. Seen to fail with texts that are read however long they are.
+/// Every client may write these nodes, and they are parsed for each change: one request of 3,000 creates
+/// below texts of a megabyte took 44 s. Fails if texts of any length are parsed.
 #[test]
 fn a_text_of_limits_that_is_too_long_is_no_limit() {
     let (mut world, [client]) = World::limited(|config| config.enforce_quotas = true);

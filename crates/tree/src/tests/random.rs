@@ -1,4 +1,4 @@
-//! Random requests, and bytes that are no requests.
+//! Random requests, and bytes that are not requests.
 
 use lockkeeper_wire::{AddWatchRequest, CheckRequest};
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::restore::{Disk, assert_same};
 use super::*;
 
-/// One thing that happens to the server; clients are chosen by number.
+/// One step of a random run. Clients are chosen by number.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Ask(usize, Request),
@@ -105,7 +105,7 @@ fn take(world: &mut World, clients: &mut Vec<Client>, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever happens, what was handed out to be stored makes up the whole state.
+    /// After any sequence of requests, the stored changes form the complete state.
     #[test]
     fn a_restart_after_anything_finds_everything(
         steps in vec((any_step(), any::<bool>()), 0..60),

@@ -9,7 +9,7 @@ fn container(path: &str) -> Request {
     Request::CreateContainer(new_node(path, Container))
 }
 
-/// Lets time pass in small steps, with a sign of life at each.
+/// Advances the time in small steps, with a ping at each.
 fn live(world: &mut World, client: &Client, time: Duration) {
     for _ in 0..time.as_secs() / 5 {
         world.pass(Duration::from_secs(5));
@@ -44,7 +44,7 @@ fn live_until_event(world: &mut World, client: &Client) {
     panic!("not reaped");
 }
 
-/// A create wins over the reaper whenever it comes first.
+/// A create that comes before the reaper wins.
 #[test]
 fn a_container_that_got_a_new_child_stays() {
     let (mut world, [client]) = World::with_clients();
@@ -92,8 +92,7 @@ fn without_containers_nobody_wakes_up_for_them() {
     assert_eq!(world.server.next_timeout(), None);
 }
 
-/// Every minute everyone waited for a look at all that there were. Seen to fail with a look at all of
-/// them at once.
+/// Examining all such nodes every minute blocked all clients. Fails if all of them are examined at once.
 #[test]
 fn many_that_stay_are_looked_at_in_portions() {
     let (mut world, [client]) = World::with_clients();
@@ -107,7 +106,7 @@ fn many_that_stay_are_looked_at_in_portions() {
     world.now.monotonic += MINUTE;
     let mut calls = 0;
     while world.server.reap_at.is_some_and(|at| at <= world.now.monotonic) {
-        assert!(world.stat(&client, "/used").is_some(), "all were looked at in call {calls}");
+        assert!(world.stat(&client, "/used").is_some(), "all were examined in call {calls}");
         world.server.handle_timeout(world.now);
         world.collect();
         world.ask(&client, &Request::Ping).unwrap();

@@ -1,4 +1,4 @@
-//! What operators are told.
+//! Summaries for operators.
 
 use super::*;
 use crate::report::WatchSummary;

@@ -1,4 +1,4 @@
-//! Requests beside creates and deletes.
+//! Requests other than creates and deletes.
 
 use super::*;
 
@@ -12,19 +12,19 @@ fn raw(op: i32, body: &[u8]) -> Vec<u8> {
 #[test]
 fn unknown_operations_are_unimplemented_and_end_the_connection() {
     let (mut world, [mut client]) = World::with_clients();
-    // 13 is check, which belongs into a multi; 20 and the negative ones are the server's own.
+    // 13 is `check`, which is valid only in a `multi`; 20 and the negative ones are used only by servers.
     for op in [0, 10, 13, 20, 99, 108, -1, -10, i32::MIN] {
         world.frame(client.connection, raw(op, &[0, 0, 0, 1, b'/', 0, 0, 0, 0]));
         let (header, _) = world.next_reply(&client);
         assert_eq!((header.xid, header.error), (5, ErrorCode::Unimplemented.code()), "{op}");
-        assert_eq!(header.zxid, Zxid(-1), "it has no place in the order");
+        assert_eq!(header.zxid, Zxid(-1), "it is not part of the order");
         let closed = Received::Closed(CloseReason::UnknownOp(op));
         assert_eq!(world.next(client.connection), Some(closed));
         client = world.reconnect(&client);
     }
 }
 
-/// An empty path read as a missing node; ZooKeeper keeps its root under two names.
+/// An empty path was taken for a missing node; ZooKeeper has its root under two names.
 #[test]
 fn the_empty_path_is_another_name_of_the_root() {
     let (mut world, [client]) = World::with_clients();

@@ -1,11 +1,11 @@
-//! From changes back to a server.
+//! Restoring a server from its changes.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::changes::{Change, Changes, RestoreError, Table};
 
-/// What an engine's storage would hold.
+/// The content of an engine's storage.
 #[derive(Clone, Default)]
 pub(super) struct Disk(pub(super) BTreeMap<(Table, Bytes), Bytes>);
 
@@ -27,7 +27,7 @@ impl Disk {
         changes
     }
 
-    /// Reads everything back, in reverse: any order will do.
+    /// Restores all records in reverse order: the order does not matter.
     pub(super) fn start(&self, now: Now) -> Result<Server, RestoreError> {
         let config = Config { ttl_nodes: true, ..Config::default() };
         let mut server = Server::new(config, Box::new(Counter(100)));
@@ -50,7 +50,7 @@ pub(super) fn assert_same(a: &Server, b: &Server) {
     assert_eq!((a.nodes, a.ephemerals, a.data_bytes), (b.nodes, b.ephemerals, b.data_bytes));
 }
 
-/// A server with a client that owns a node, and all that it has stored.
+/// A server with a client that owns a node, and everything that it has stored.
 pub(super) fn world_and_disk() -> (World, Disk, Client) {
     let (mut world, [client]) = World::with_clients();
     world.create(&client, "/p", CreateMode::Persistent);
@@ -104,7 +104,7 @@ fn reads_change_nothing_and_failed_writes_only_the_last_transaction() {
     assert!(matches!(&changes[..], [Change { table: Table::Meta, value: Some(_), .. }]));
 }
 
-/// What is to be written of nodes: `+` for a new one, `=` for one that was there, `-` for a removal.
+/// The records of nodes to write: `+` for a new one, `=` for an existing one, `-` for a removal.
 fn nodes_written(world: &mut World, disk: &mut Disk) -> Vec<String> {
     let changes = disk.commit(&mut world.server);
     let of_nodes = changes.iter().filter(|change| change.table == Table::Nodes);
@@ -127,18 +127,18 @@ fn of_what_happens_in_one_round_only_the_outcome_is_written() {
 
     create(&mut world);
     delete(&mut world);
-    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p"], "it came and went");
+    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p"], "created and deleted");
     create(&mut world);
     delete(&mut world);
     create(&mut world);
-    assert_eq!(nodes_written(&mut world, &mut disk), ["+/p/n", "=/p"], "it came again");
+    assert_eq!(nodes_written(&mut world, &mut disk), ["+/p/n", "=/p"], "created again");
     delete(&mut world);
     create(&mut world);
-    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p/n", "=/p"], "it went and came again");
+    assert_eq!(nodes_written(&mut world, &mut disk), ["=/p/n", "=/p"], "deleted and created again");
     delete(&mut world);
     create(&mut world);
     delete(&mut world);
-    assert_eq!(nodes_written(&mut world, &mut disk), ["-/p/n", "=/p"], "it went for good");
+    assert_eq!(nodes_written(&mut world, &mut disk), ["-/p/n", "=/p"], "deleted");
 
     assert_same(&disk.start(world.now).unwrap(), &world.server);
 }

@@ -1,4 +1,4 @@
-//! What the tree has room for: memory, the disk, ephemeral nodes of a session, watches.
+//! Limits of the tree: memory, disk space, ephemeral nodes of a session, watches.
 
 use lockkeeper_wire::{CheckRequest, Permissions, SetWatchesRequest};
 use proptest::collection::vec;
@@ -11,7 +11,7 @@ use crate::nodes::Tree;
 use crate::notices::Notice;
 use crate::prepare::RECORD;
 use crate::room::{Growth, Resource, Size};
-use crate::share::LITTLE;
+use crate::share::SMALL_SHARE_BYTES;
 use crate::watchers::Kinds;
 use CreateMode::*;
 
@@ -30,8 +30,7 @@ fn set_data_to(path: &str, bytes: usize) -> Request {
 
 const FULL: Result<Response, ErrorCode> = Err(ErrorCode::QuotaExceeded);
 
-/// A tree that is full refuses what grows, and nothing else; locks still find room, and room that is made
-/// is used.
+/// A full tree refuses growth and nothing else. Locks still find room, and freed space is usable.
 #[test]
 fn a_full_tree_refuses_growth_and_nothing_else() {
     let (mut world, [client]) = World::limited(|config| config.max_weight = 80_000);
@@ -48,7 +47,7 @@ fn a_full_tree_refuses_growth_and_nothing_else() {
     assert_eq!(world.ask(&client, &set_data_to("/n0", 2_500)), FULL);
     let long = set_acl("/n0", (0..100).map(|n| acl_of(&format!("u{n}:x"))).collect(), -1);
     assert_eq!(world.ask(&client, &long), FULL);
-    // What does not grow, and locks.
+    // Changes that do not grow, and locks.
     assert!(world.ask(&client, &set_data_to("/n0", 1_000)).is_ok());
     world.create(&client, "/locks/a-", EphemeralSequential);
     assert_eq!(world.ask(&client, &create_with("/locks/large", Ephemeral, 1_025)), FULL);
@@ -67,14 +66,14 @@ fn the_last_eighth_ends_as_well() {
     while world.ask(&client, &create("/locks/a-", EphemeralSequential)).is_ok() {}
     let weight = world.server.stats().weight;
     assert!((19_000..=20_000).contains(&weight), "{weight}");
-    // A session that ends makes room.
+    // The end of a session frees space.
     world.ask(&client, &Request::CloseSession).unwrap();
     let other = world.client();
     world.create(&other, "/locks/a-", EphemeralSequential);
 }
 
-/// What a client deleted once and created again made room for as often as the request said so: 64 MiB
-/// took 378 MB. Seen to fail with a refund of what is stored.
+/// Deleting once and creating again was counted as freed space for each repetition in the request: 64 MiB
+/// took 378 MB. Fails if the stored size is refunded.
 #[test]
 fn what_a_multi_deletes_makes_room_once() {
     let (mut world, [client]) = World::limited(|config| config.max_weight = 100_000);
@@ -93,7 +92,7 @@ fn what_a_multi_deletes_makes_room_once() {
     assert_eq!(results.last(), Some(&OpResult::Error(Some(ErrorCode::QuotaExceeded))));
     assert!(world.server.stats().weight < 20_000);
 
-    // Of data that is replaced, what the request itself has put there counts.
+    // For replaced data, what the request itself has written counts.
     let set = |bytes| match set_data_to("/r", bytes) {
         Request::SetData(request) => Op::SetData(request),
         _ => unreachable!("it is no other request"),
@@ -104,14 +103,14 @@ fn what_a_multi_deletes_makes_room_once() {
     assert!(matches!(results[2], OpResult::Error(Some(ErrorCode::QuotaExceeded))), "{results:?}");
 }
 
-/// Everyone, and `count` users, of whom this is the first.
+/// Everyone, and `count` users starting from this one.
 fn list(first: &str, count: usize) -> Vec<Acl> {
     let others = (1..count).map(|n| acl_of(&format!("{n}:x")));
     Acl::open().into_iter().chain([acl_of(first)]).chain(others).collect()
 }
 
-/// A list of a thousand short entries weighs as much as one entry of 120 KB, and takes a fifth of it on the
-/// disk: a disk that refused growth was full after 262 requests. Seen to fail with weights that are compared.
+/// A list of a thousand short entries takes as much memory as one entry of 120 KB, and a fifth of the space
+/// on disk: a disk that refused growth was full after 262 requests. Fails if the memory sizes are compared.
 #[test]
 fn lists_do_not_grow_on_a_disk_without_room() {
     let (mut world, [client]) = World::with_clients();
@@ -121,9 +120,9 @@ fn lists_do_not_grow_on_a_disk_without_room() {
     let long = set_acl("/a", list(&format!("{}:x", "u".repeat(100_000)), 1), -1);
     assert_eq!(world.ask(&client, &long), FULL);
     assert!(world.ask(&client, &set_acl("/a", list("b:x", 999), -1)).is_ok());
-    assert_eq!(world.server.stats().weight, before, "which takes the place of the other");
+    assert_eq!(world.server.stats().weight, before, "the new list replaces the old one");
     assert!(world.ask(&client, &set_acl("/a", list("c:x", 998), -1)).is_ok());
-    // Each node's record has a list of its own.
+    // Each node's record has its own list.
     let create = Request::CreateContainer(CreateRequest {
         acl: list("c:x", 998).into(),
         ..new_node("/b", Container)
@@ -134,7 +133,7 @@ fn lists_do_not_grow_on_a_disk_without_room() {
     assert!(world.ask(&client, &Request::CreateContainer(few)).is_ok());
 }
 
-/// A list that other nodes have as well stays when one gets another. Seen to fail with weights that are
+/// A list that other nodes share stays when one node gets another list. Fails if the memory sizes are
 /// compared.
 #[test]
 fn a_list_that_others_have_makes_no_room() {
@@ -154,7 +153,7 @@ fn acl_of(id: &str) -> Acl {
     Acl::new(Permissions::ALL, "digest", id)
 }
 
-/// A `multi` is weighed as a whole, with what it deletes before.
+/// A `multi` is measured as a whole, including its earlier deletes.
 #[test]
 fn a_multi_may_make_its_own_room() {
     let (mut world, [client]) = World::limited(|config| config.max_weight = 20_000);
@@ -185,8 +184,8 @@ fn the_weight_is_that_of_what_is_there() {
     assert_eq!(world.server.stats().weight, before);
 }
 
-/// Lists that nobody has any more kept their weight, so that a tree filled with them stayed full. Seen to
-/// fail without the release at a delete, and without that at a new list.
+/// Unused lists were still counted, so that a tree filled with them stayed full. Fails without the release at
+/// a delete, and without the release for a new list.
 #[test]
 fn lists_make_room_when_their_nodes_go() {
     let (mut world, [client]) = World::limited(|config| config.max_weight = 100_000);
@@ -198,7 +197,7 @@ fn lists_make_room_when_their_nodes_go() {
     for _ in 0..3 {
         let count = (0..).take_while(|n| world.ask(&client, &new(*n)).is_ok()).count();
         assert!((10..20).contains(&count), "{count}");
-        // The first gets the list that all have, and then goes like the others.
+        // The first one gets the list that all have, and is then released like the others.
         let before = world.server.stats().weight;
         world.ask(&client, &set_acl("/n0", Acl::open(), -1)).unwrap();
         assert!(world.server.stats().weight < before - 5_000);
@@ -209,7 +208,7 @@ fn lists_make_room_when_their_nodes_go() {
     }
 }
 
-/// With a disk that is nearly full the same goes on, in two steps.
+/// The same two steps for a disk that is nearly full.
 #[test]
 fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     let (mut world, [client]) = World::with_clients();
@@ -217,10 +216,10 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     world.server.set_growth(Resource::Disk, Growth::Locks);
     assert_eq!(world.ask(&client, &create("/b", Persistent)), FULL);
     assert!(matches!(world.server.take_notices()[..], [Notice::DiskShort { .. }]));
-    // A lock that was idle for long has no container any more.
+    // The container of a lock that was idle for long has been reaped.
     let container = |path: &str| Request::CreateContainer(new_node(path, Container));
     assert!(world.ask(&client, &container("/locks")).is_ok());
-    // What says of a queue how many permits it has. Refused before, unlike a container with that data.
+    // The node with the number of permits. It was refused, unlike a container with that data.
     assert!(world.ask(&client, &set_data_to("/locks", 100)).is_ok());
     assert_eq!(world.ask(&client, &set_data_to("/locks", 1_025)), FULL);
     world.create(&client, "/lock", Ephemeral);
@@ -236,7 +235,7 @@ fn a_disk_that_fills_up_stops_growth_in_two_steps() {
     world.create(&client, "/b", Persistent);
 }
 
-/// The disk and the memory are looked at apart, and each says who is short of it.
+/// Disk and memory are checked separately, and each error names what is short.
 #[test]
 fn the_scarcest_resource_decides_what_grows() {
     let (mut world, [client]) = World::with_clients();
@@ -249,7 +248,7 @@ fn the_scarcest_resource_decides_what_grows() {
     assert!(matches!(notice, Some(Notice::MemoryShort { .. })), "{notice:?}");
     world.create(&client, "/lock", Ephemeral);
 
-    // Room on the disk makes none in memory, nor the other way round.
+    // Free disk space does not make room in memory, nor vice versa.
     world.server.set_growth(Resource::Disk, Growth::Nothing);
     let notice = refused(&mut world, "/lock-2", Ephemeral);
     assert!(matches!(notice, Some(Notice::DiskShort { .. })), "{notice:?}");
@@ -260,7 +259,7 @@ fn the_scarcest_resource_decides_what_grows() {
     world.create(&client, "/a", Persistent);
 }
 
-/// They end in one transaction, for which everyone waits.
+/// They end in one transaction, which blocks all clients.
 #[test]
 fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
     let (mut world, [client]) = World::limited(|config| config.max_ephemerals = 3);
@@ -280,11 +279,12 @@ fn a_session_has_so_many_ephemeral_nodes_and_no_more() {
     world.create(&other, "/c", Ephemeral);
 }
 
-/// 300 watches on paths of a megabyte were 290 MB, and counted as 300.
+/// 300 watches on paths of a megabyte took 290 MB, and counted as 300.
 #[test]
 fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
-    let (mut world, [greedy]) = World::limited(|config| config.max_watch_bytes = 20 * LITTLE);
-    let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(LITTLE)), true);
+    let (mut world, [greedy]) =
+        World::limited(|config| config.max_watch_bytes = 20 * SMALL_SHARE_BYTES);
+    let watch = |n: usize| exists(&format!("/{n}{}", "x".repeat(SMALL_SHARE_BYTES)), true);
     let taken = (0..).take_while(|n| {
         let reply = world.ask(&greedy, &watch(*n));
         reply == Err(ErrorCode::NoNode)
@@ -292,18 +292,18 @@ fn watches_are_weighed_and_who_has_much_leaves_room_for_others() {
     assert_eq!(taken.count(), 9, "half of it, and no more than that in one piece");
     let notices = world.server.take_notices();
     assert!(matches!(notices[..], [Notice::WatchesTooHeavy { .. }]), "{notices:?}");
-    // Others get theirs: a share, and in any case a little.
+    // Other clients still get their share, and always the minimum.
     let other = world.client();
     assert_eq!(world.ask(&other, &watch(100)), Err(ErrorCode::NoNode));
     assert_eq!(world.ask(&other, &exists("/a", true)), Err(ErrorCode::NoNode));
-    assert!(world.server.stats().watch_bytes < 11 * LITTLE + 1_000);
+    assert!(world.server.stats().watch_bytes < 11 * SMALL_SHARE_BYTES + 1_000);
     world.server.disconnected(greedy.connection);
     world.server.disconnected(other.connection);
     world.pass(Duration::ZERO);
     assert_eq!(world.server.stats().watch_bytes, 0);
 }
 
-/// What it watched is forgotten in portions, and it hears of nothing meanwhile.
+/// The watches of a closed connection are removed in portions, and it receives no events in between.
 #[test]
 fn who_is_gone_hears_of_nothing() {
     let (mut world, [client, other]) = World::with_clients();
@@ -322,8 +322,9 @@ fn who_is_gone_hears_of_nothing() {
 
 #[test]
 fn who_comes_back_with_heavy_watches_is_closed() {
-    let (mut world, [client]) = World::limited(|config| config.max_watch_bytes = 4 * LITTLE);
-    let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(LITTLE)));
+    let (mut world, [client]) =
+        World::limited(|config| config.max_watch_bytes = 4 * SMALL_SHARE_BYTES);
+    let paths = |count: usize| (0..count).map(|n| format!("/{n}{}", "x".repeat(SMALL_SHARE_BYTES)));
     let again = |count: usize| {
         let exist = paths(count).collect();
         Request::SetWatches(SetWatchesRequest { exist, ..Default::default() })
@@ -349,7 +350,7 @@ fn a_place_that_is_kept_takes_sessions_that_exist() {
     assert_eq!(response.session_id, client.session);
 }
 
-/// What all nodes take, in memory and on the disk, without what their records have in any case.
+/// The size of all nodes in memory and on disk, without the constant part of their records.
 fn size_of(tree: &Tree) -> Size {
     let nodes = tree.sorted();
     let disk =
@@ -377,7 +378,7 @@ fn any_op(lists: usize) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Has the requests carried out, and compares what each of them was charged with what it added.
+/// Executes the requests, and compares the size that each was charged with the size that it added.
 fn charge(multis: Vec<Vec<Op>>, check: impl Fn(Size, Size)) {
     let (mut world, [client]) = World::with_clients();
     let Client { connection, session, .. } = client;
@@ -400,14 +401,14 @@ fn any_multis(lists: usize) -> impl Strategy<Value = Vec<Vec<Op>>> {
 }
 
 proptest! {
-    /// What a request is charged with is what it adds, whatever it creates and deletes in between. Seen to
-    /// fail with a refund of what is stored.
+    /// A request is charged exactly what it adds, whatever it creates and deletes in between. Fails if the
+    /// stored size is refunded.
     #[test]
     fn a_multi_is_charged_with_what_it_adds(multis in any_multis(1)) {
         charge(multis, |charged, added| assert_eq!(charged, added));
     }
 
-    /// The same for the disk, with lists that nodes share; of memory it may add less.
+    /// The same for the disk, with lists that nodes share; the added memory may be less than the charge.
     #[test]
     fn a_multi_is_charged_with_no_less_than_its_lists_add(multis in any_multis(4)) {
         charge(multis, |charged, added| {

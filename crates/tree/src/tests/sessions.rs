@@ -27,7 +27,7 @@ fn closing_deletes_the_ephemerals_tells_watchers_replies_and_closes() {
 #[test]
 fn the_ephemerals_of_a_session_are_listed_and_end_in_order() {
     let (mut world, [client, other]) = World::with_clients();
-    // Every number once, in no order.
+    // Every number once, in random order.
     let paths: Vec<String> = (0..50).map(|n| format!("/e{:02}", n * 37 % 50)).collect();
     for path in &paths {
         world.create(&client, path, Ephemeral);
@@ -43,7 +43,7 @@ fn the_ephemerals_of_a_session_are_listed_and_end_in_order() {
     assert_eq!(world.received(&other), told);
 }
 
-/// The create and the close arrive in one go, before anything was committed.
+/// The create and the close arrive together, before anything was committed.
 #[test]
 fn creates_still_in_the_pipeline_are_deleted_too() {
     let (mut world, [client]) = World::with_clients();
@@ -128,8 +128,8 @@ fn a_session_can_be_expired_by_hand() {
     assert_eq!(world.received(&client), ["closed SessionExpired"]);
 }
 
-/// 150 sessions with 10,000 nodes each that their clients closed at the same moment kept everyone waiting
-/// for 2.7 s: those that expire end in portions, and these did not. Seen to fail when all end at once.
+/// 150 sessions with 10,000 nodes each, which their clients closed at the same moment, blocked all clients
+/// for 2.7 s: expiring sessions end in portions, and these did not. Fails if all end at once.
 #[test]
 fn sessions_with_many_nodes_that_are_closed_together_end_one_after_the_other() {
     const NODES: usize = 600;
@@ -151,7 +151,7 @@ fn sessions_with_many_nodes_that_are_closed_together_end_one_after_the_other() {
         let part = |world: &mut World, id| world.server.handle_part(world.now, id, frame.clone());
         waiting.retain(|id| part(&mut world, *id).is_some());
         assert_eq!(before - world.server.stats().nodes, NODES, "one of them");
-        // One without nodes is not in their way.
+        // A session without nodes is not delayed by them.
         if rounds == 0 {
             assert_eq!(part(&mut world, other.connection), None);
         }

@@ -11,7 +11,7 @@ fn is_short(world: &World, client: &Client, request: &Request) -> bool {
     world.server.is_short(client.connection, &frame.freeze())
 }
 
-/// A tree with nodes of every size: `/few` and `/many` have children, `/little` and `/much` data.
+/// A tree with nodes of every size: `/few` and `/many` have children, `/little` and `/much` have data.
 fn world() -> (World, [Client; 2]) {
     let (mut world, clients) = World::with_clients();
     let client = &clients[0];
@@ -79,7 +79,7 @@ fn what_touches_much_is_not_short() {
     }
 }
 
-/// What cannot be read is refused at once.
+/// Invalid requests are refused at once.
 #[test]
 fn nonsense_is_short() {
     let (world, [client, _]) = world();

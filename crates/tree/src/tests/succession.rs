@@ -1,4 +1,4 @@
-//! A server that follows another one.
+//! A server that is the successor of another one.
 
 use super::restore::{Disk, assert_same, world_and_disk};
 use super::*;
@@ -54,7 +54,11 @@ fn no_session_begins_before_the_quiet_time_is_over() {
         Some(Received::Closed(CloseReason::Quiet { left }))
     );
     let answer = world.arrive(&old.resumes());
-    assert_eq!(answer, ConnectResponse::expired(Some(false)), "a holder is told at once");
+    assert_eq!(
+        answer,
+        ConnectResponse::expired(Some(false)),
+        "the holder learns of the end at once"
+    );
 
     world.pass(left);
     world.client();

@@ -1,4 +1,4 @@
-//! Watches: who hears what, once, and before which reply.
+//! Watches: which clients receive which events, once, and before which reply.
 
 use lockkeeper_wire::{AddWatchRequest, RemoveWatchesRequest, SetWatchesRequest};
 
@@ -25,8 +25,9 @@ fn the_event_comes_before_the_reply_that_shows_the_change() {
     assert_eq!(world.received(&client), ["NodeCreated /a", "reply 0"]);
 }
 
-/// One request with 43,000 paths took 50 to 115 ms, in which nobody else was served. Between its portions
-/// others are, and nothing is missed: what changes before a path is armed fires when it is.
+/// One request with 43,000 paths took 50 to 115 ms, during which no other client was served. Other requests
+/// are handled between its portions, and no event is missed: a change before a path's watch is set fires when
+/// it is set.
 #[test]
 fn a_long_re_arming_goes_in_portions() {
     let (mut world, [watcher, other]) = World::with_clients();
@@ -56,7 +57,7 @@ fn a_long_re_arming_goes_in_portions() {
     assert_eq!(world.server.stats().watches, 3 * PORTION - 2);
 }
 
-/// The limits are those of the whole request: none of it is armed if it is too much.
+/// The limits apply to the whole request: if it exceeds them, none of its watches is set.
 #[test]
 fn a_long_re_arming_is_refused_as_a_whole() {
     let mut world = World::with(Config { max_watches: 2 * PORTION, ..Config::default() });
@@ -176,7 +177,7 @@ fn s1_recursive_watches_name_the_changed_node_and_never_its_children() {
     assert_eq!(world.received(&watcher), expected);
 }
 
-/// S7: a persistent watch told paths to clients that may not read them.
+/// S7: a persistent watch sent paths to clients that may not read them.
 #[test]
 fn s7_events_of_unreadable_nodes_are_not_told() {
     let (mut world, [watcher, owner]) = World::with_clients();

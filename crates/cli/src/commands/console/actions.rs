@@ -23,7 +23,7 @@ use crate::commands::console::server::Peer;
 use crate::commands::console::text;
 use crate::commands::console::words::{ContenderName, LockLink, read_path};
 use crate::shared::output::tell;
-use crate::shared::person;
+use crate::shared::user;
 
 /// How long a holder has before its lock is taken by force.
 const GRACE: Duration = Duration::from_secs(10);
@@ -312,7 +312,7 @@ async fn revoke(
     let holder = queue.iter().flat_map(|queue| &queue.entries).find(|entry| is_meant(entry, wish));
     let Some(holder) = holder else { return Err(Undone::other(OTHER_HOLDER)) };
 
-    let by = shortened(&format!("{by}, from the console on {}", person::user_and_host()));
+    let by = shortened(&format!("{by}, from the console on {}", user::user_and_host()));
     let request = Revocation::new(&app.client, lock).by(by).reason(shortened(wish.reason.trim()));
     let request = request.only(holder.node.clone(), holder.token);
     if deed == Deed::Ask {

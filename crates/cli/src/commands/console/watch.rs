@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::commands::console::model::Model;
-use crate::commands::record::history::{History, HistoryLine};
+use crate::commands::record::history::{History, HistoryEvent, HistoryLine};
 use crate::commands::record::{OUTCOMES, hold_times_of};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
@@ -87,6 +87,8 @@ pub(super) struct Follower {
     model: watch::Sender<Arc<Model>>,
     link: watch::Sender<LinkState>,
     client: Client,
+    past: Arc<Mutex<Past>>,
+    path: ZnodePath,
 }
 
 /// What turns snapshots into models and events.
@@ -144,9 +146,9 @@ pub(super) async fn open(
         number: 0,
     };
     let (link, links) = watch::channel(link);
-    let watched = LiveView { model: models, link: links, cache, past };
-    let client = client.clone();
-    Ok((watched, Follower { changes, newest, recorder: Some(recorder), model, link, client }))
+    let watched = LiveView { model: models, link: links, cache, past: Arc::clone(&past) };
+    let (client, path, recorder) = (client.clone(), path.clone(), Some(recorder));
+    Ok((watched, Follower { changes, newest, recorder, model, link, client, past, path }))
 }
 
 impl Follower {
@@ -154,9 +156,10 @@ impl Follower {
     pub(super) async fn run(mut self) -> Failure {
         let link = self.link.clone();
         let client = self.client.clone();
+        let (past, path) = (Arc::clone(&self.past), self.path.clone());
         tokio::select! {
             failure = self.follow() => failure.err().unwrap_or_else(|| Failure::new(Exit::Bug, "the watch has ended")),
-            () = follow_link(&client, &link) => Failure::new(Exit::NoServer, "the client is closed"),
+            () = follow_link(&client, &link, &past, &path) => Failure::new(Exit::NoServer, "the client is closed"),
         }
     }
 
@@ -222,7 +225,12 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     done.map_err(|error| Failure::new(Exit::Bug, format!("a model could not be made: {error}")))
 }
 
-async fn follow_link(client: &Client, link: &watch::Sender<LinkState>) {
+async fn follow_link(
+    client: &Client,
+    link: &watch::Sender<LinkState>,
+    past: &Mutex<Past>,
+    path: &ZnodePath,
+) {
     let mut status = client.status();
     loop {
         let contact = status.borrow_and_update().contact;
@@ -230,7 +238,7 @@ async fn follow_link(client: &Client, link: &watch::Sender<LinkState>) {
             return;
         }
         let is_connected = contact == Contact::Connected;
-        link.send_if_modified(|link| {
+        let is_other = link.send_if_modified(|link| {
             let is_other = link.is_connected != is_connected;
             if is_other {
                 *link =
@@ -238,9 +246,26 @@ async fn follow_link(client: &Client, link: &watch::Sender<LinkState>) {
             }
             is_other
         });
+        if is_other {
+            let event = match is_connected {
+                true => HistoryEvent::ServersBack,
+                false => HistoryEvent::ServersAway,
+            };
+            let mut past = past.lock().unwrap_or_else(PoisonError::into_inner);
+            past.keep([HistoryLine::of_recording(event, path, now())]);
+        }
         if status.changed().await.is_err() {
             return;
         }
+    }
+}
+
+impl Past {
+    fn keep(&mut self, lines: impl IntoIterator<Item = HistoryLine>) {
+        self.events.extend(lines);
+        let more = self.events.len().saturating_sub(MOST_EVENTS);
+        self.events.drain(..more);
+        self.dropped += more;
     }
 }
 
@@ -309,11 +334,7 @@ impl Recorder {
     }
 
     fn keep(&self, lines: Vec<HistoryLine>) {
-        let mut past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
-        past.events.extend(lines);
-        let more = past.events.len().saturating_sub(MOST_EVENTS);
-        past.events.drain(..more);
-        past.dropped += more;
+        self.past.lock().unwrap_or_else(PoisonError::into_inner).keep(lines);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counts what goes over the wire: clients connect to this, and it to the servers.
+//! A proxy that counts messages: clients connect to it, and it connects to the servers.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,20 +11,20 @@ use tokio::sync::watch;
 
 use crate::shared::exit::{Exit, Failure};
 
-/// Numbers of messages that are no requests: notifications from a server, and pings.
+/// Numbers of messages that are not requests: notifications from a server, and pings.
 const NOTIFICATION: i32 = -1;
 const PING: i32 = -2;
 
-/// What a request asks for: exists, getData, getChildren and getChildren2 may set a watch.
+/// The reads that may set a watch: exists, getData, getChildren and getChildren2.
 const READS: [i32; 4] = [3, 4, 8, 12];
 /// create, delete, setData, multi, create2, createContainer, createTTL.
 const WRITES: [i32; 7] = [1, 2, 5, 14, 15, 19, 21];
 const SYNC: i32 = 9;
 
-/// No message is as long as this, in bytes.
-const LONGEST: u32 = 64 * 1024 * 1024;
+/// The maximum message length, in bytes. Real messages are shorter.
+const MAX_BYTES: u32 = 64 * 1024 * 1024;
 
-/// A listener that passes everything on, and counts it.
+/// A listener that forwards all messages and counts them.
 #[derive(Debug)]
 pub(super) struct Counter {
     port: u16,
@@ -33,18 +33,18 @@ pub(super) struct Counter {
     link: watch::Sender<Link>,
 }
 
-/// What is done to the connections. Those that began under another one end.
+/// The state of connections. A connection that was started in an earlier state is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Link {
     drops: u64,
     is_cut: bool,
 }
 
-/// What has gone through so far, for those who wait for more of it.
+/// The counts so far; receivers wait for changes.
 type Tally = Arc<watch::Sender<Counts>>;
 
-/// What went through until one moment. Pings are not counted, as they depend on the time alone, nor
-/// syncs, with which the demo itself waits.
+/// What was forwarded up to one point in time. Pings are not counted, because they depend on time alone, and neither
+/// are syncs, which the demo uses for waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) notifications: u64,
@@ -52,9 +52,9 @@ pub(super) struct Counts {
     pub(super) bytes: u64,
     /// Watches that a server has set.
     pub(super) watches: u64,
-    /// Requests that write.
+    /// Write requests.
     pub(super) writes: u64,
-    /// Connections of clients.
+    /// Client connections.
     pub(super) connections: u64,
 }
 
@@ -73,28 +73,28 @@ impl Counter {
         Ok(Self { port, chroot: servers.chroot, tally, link })
     }
 
-    /// Where clients connect to be counted.
+    /// The connection string for clients that are counted.
     pub(super) fn connect_string(&self) -> String {
         let chroot = if self.chroot.is_root() { "" } else { self.chroot.as_str() };
         format!("127.0.0.1:{}{chroot}", self.port)
     }
 
-    /// Ends every connection. Clients may connect again.
+    /// Closes every connection. Clients may reconnect.
     pub(super) fn drop_connections(&self) {
         self.link.send_modify(|link| link.drops += 1);
     }
 
-    /// Ends every connection, and lets no client connect again.
+    /// Closes every connection, and rejects new ones.
     pub(super) fn cut_off(&self) {
         self.link.send_modify(|link| link.is_cut = true);
     }
 
-    /// What has gone through so far.
+    /// The counts so far.
     pub(super) fn counts(&self) -> Counts {
         *self.tally.borrow()
     }
 
-    /// Waits until this is so of what has gone through.
+    /// Waits until the counts satisfy a condition.
     pub(super) async fn wait_for(&self, is_so: impl FnMut(&Counts) -> bool) {
         // The sender is in `self`, so this cannot fail.
         let _ = self.tally.subscribe().wait_for(is_so).await;
@@ -102,7 +102,7 @@ impl Counter {
 }
 
 impl Counts {
-    /// What came since.
+    /// The difference since an earlier point in time.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             notifications: self.notifications - before.notifications,
@@ -117,9 +117,9 @@ impl Counts {
 
 /// One connection.
 #[derive(Debug)]
-struct Conversation<'a> {
+struct CountedConnection<'a> {
     tally: &'a watch::Sender<Counts>,
-    /// Requests without an answer whose answer means more than its bytes, by their numbers.
+    /// Pending requests whose reply affects a count, by their numbers.
     open: Mutex<HashMap<i32, Open>>,
 }
 
@@ -130,8 +130,8 @@ enum Open {
     Watch,
 }
 
-impl Conversation<'_> {
-    /// Counts a message of the client: its length, a number of its own, what it asks for.
+impl CountedConnection<'_> {
+    /// Counts a client's message: its length, its number, the operation.
     fn request(&self, message: &[u8]) {
         let (Some(number), Some(code)) = (field(message, 4), field(message, 8)) else { return };
         match code {
@@ -140,7 +140,7 @@ impl Conversation<'_> {
                 self.open().insert(number, Open::Sync);
                 return;
             }
-            // Their last byte is the wish for a watch.
+            // Their last byte requests a watch.
             _ if READS.contains(&code) && message.ends_with(&[1]) => {
                 self.open().insert(number, Open::Watch);
             }
@@ -154,8 +154,8 @@ impl Conversation<'_> {
         });
     }
 
-    /// Counts a message of the server: its length, the number of the request, eight bytes of a
-    /// transaction's number, an error.
+    /// Counts a server's message: its length, the number of the request, eight bytes of the transaction's number, an
+    /// error.
     fn answer(&self, message: &[u8]) {
         let (Some(number), Some(error)) = (field(message, 4), field(message, 16)) else { return };
         let open = self.open().remove(&number);
@@ -174,7 +174,7 @@ impl Conversation<'_> {
     }
 }
 
-/// The number in a message at this offset.
+/// The number at this offset of a message.
 fn field(message: &[u8], at: usize) -> Option<i32> {
     Some(i32::from_be_bytes(*message.get(at..)?.first_chunk()?))
 }
@@ -185,8 +185,8 @@ async fn accept(
     tally: Tally,
     link: watch::Receiver<Link>,
 ) {
-    // Ends with the listener, and so with this process: an error means that it has no files left,
-    // and then the client that cannot connect tells the user.
+    // The loop ends with the listener. An error means that this process has too many open files; the client that
+    // cannot connect then reports it.
     while let Ok((client, _)) = listener.accept().await {
         let (hosts, tally, mut link) = (hosts.clone(), tally.clone(), link.clone());
         let now = *link.borrow();
@@ -195,8 +195,8 @@ async fn accept(
         }
         tally.send_modify(|counts| counts.connections += 1);
         tokio::spawn(async move {
-            // Whichever side ends, the other notices by the closed connection. One whose counter is
-            // dropped goes on, so that its client can close its session.
+            // When one side closes, the other one notices the closed connection. If the counter was dropped, the
+            // connection stays open, so that its client can close its session.
             tokio::select! {
                 _ = connect(client, &hosts, &tally) => {}
                 Ok(_) = link.wait_for(|link| *link != now) => {}
@@ -205,7 +205,7 @@ async fn accept(
     }
 }
 
-/// Connects to the first server that is there.
+/// Connects to the first server that accepts.
 async fn connect(
     client: TcpStream,
     hosts: &[String],
@@ -231,15 +231,15 @@ async fn pass(
     tally: &watch::Sender<Counts>,
 ) -> io::Result<()> {
     let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
-    let conversation = Conversation { tally, open: Mutex::default() };
+    let conversation = CountedConnection { tally, open: Mutex::default() };
     tokio::select! {
         ended = pump(from_client, to_server, |message| conversation.request(message)) => ended,
         ended = pump(from_server, to_client, |message| conversation.answer(message)) => ended,
     }
 }
 
-/// Passes messages on, and counts them before. Each begins with its length. The first one is the
-/// handshake, which is not counted.
+/// Forwards messages, and counts each one before. A message begins with its length. The first one is the handshake,
+/// which is not counted.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -248,7 +248,7 @@ async fn pump(
     let mut is_handshake = true;
     loop {
         let length = from.read_u32().await?;
-        if length > LONGEST {
+        if length > MAX_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let mut message = length.to_be_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! The second part: one release, many waiters.
+//! The second part of the story: one release, many waiters.
 
 use std::future::{Future, pending};
 use std::time::{Duration, Instant};
@@ -13,31 +13,31 @@ use super::counter::Counts;
 use super::stage::Stage;
 use crate::shared::exit::{Exit, Failure};
 
-/// What one release caused.
+/// The cost of one release.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Figures {
     notifications: u64,
     requests: u64,
     bytes: u64,
-    /// From the release until the next one had the lock.
+    /// From the release until the next waiter had the lock.
     next_holder_ms: f64,
 }
 
-/// How wide the longest bar is.
+/// The width of the longest bar.
 const BAR: u64 = 23;
 
-/// What each waiter of the fair queue watches: the node before its own, at once, and its own node,
+/// The watches of each waiter in the fair queue: one on the node before its own, immediately, and one on its own node,
 /// after a while.
 const WATCHES: u64 = 2;
 
-/// How long all waiters may take to be in line. Longer than any server needs: figures that came too
-/// early would be wrong.
+/// How long all waiters may take to join the queue. Longer than any server needs: counts that are taken too early would
+/// be wrong.
 const LINE_UP_LIMIT: Duration = Duration::from_secs(60);
 
-/// When a waiter had the lock, and what it keeps until the figures are taken.
+/// When a waiter had the lock, and what it keeps until the counts are taken.
 type TimedTurn<T> = Result<(Instant, T), Failure>;
 
-/// Plays both; gives the figures of the naive queue and of the fair one.
+/// Shows both; returns the figures of the naive queue and of the fair one.
 pub(super) async fn play(stage: &Stage<'_>, waiters: u16) -> Result<(Figures, Figures), Failure> {
     stage.say(&stage.paint.bold(&format!("2. One release, {waiters} waiters")))?;
     stage.say("   naive: every waiter watches the list of contenders")?;
@@ -69,7 +69,7 @@ fn row(stage: &Stage<'_>, name: &str, figures: Figures, most: u64) -> String {
     )
 }
 
-/// One who holds, and those who wait, each with a session of its own.
+/// A holder and waiters, each with its own session.
 struct Crowd<'a> {
     stage: &'a Stage<'a>,
     holder: Client,
@@ -86,7 +86,7 @@ impl<'a> Crowd<'a> {
         Ok(crowd)
     }
 
-    /// The queue in which everyone watches the list.
+    /// The queue in which every waiter watches the list.
     async fn naive(&mut self) -> Result<Figures, Failure> {
         let path = self.stage.root.clone();
         self.holder.ensure(&path, CreateMode::Container).await?;
@@ -104,7 +104,7 @@ impl<'a> Crowd<'a> {
             });
         }
 
-        // Until then, those who come wake those who are there.
+        // Until then, new waiters wake those that already wait.
         let all = views.len() + 1;
         lined_up(&mut line, all_see(&mut views, all)).await?;
         let before = self.quiet().await?;
@@ -119,7 +119,7 @@ impl<'a> Crowd<'a> {
         Ok(figures)
     }
 
-    /// The queue in which everyone watches the one before.
+    /// The queue in which every waiter watches the node before its own.
     async fn fair(&mut self) -> Result<Figures, Failure> {
         let path = self.stage.root.clone();
         let guard = Mutex::new(&self.holder, path.as_str())?.acquire().await?;
@@ -147,8 +147,8 @@ impl<'a> Crowd<'a> {
         Ok(figures)
     }
 
-    /// What has gone through when a round trip of every session brings nothing else. What a change
-    /// causes at the servers arrives before the answer to a sync that was sent after it.
+    /// The counts when a round trip of every session causes no further messages. Notifications of a change arrive
+    /// before the reply to a later sync.
     async fn quiet(&self) -> Result<Counts, Failure> {
         let mut before = self.stage.counter.counts();
         loop {
@@ -177,14 +177,14 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Ends all sessions, and with them their nodes; then the lock's own.
+    /// Closes all sessions, which deletes their nodes, and then deletes the lock's own node.
     async fn leave(self) -> Result<(), Failure> {
         let mut leaving = JoinSet::new();
         for client in self.waiters {
             leaving.spawn_local(async move { client.close().await });
         }
         while leaving.join_next().await.is_some() {}
-        // If somebody is still in line, the servers delete it with the last one.
+        // If a contender is still in the queue, the servers delete the node with the last contender.
         let _ = self.holder.delete(&self.stage.root, None).await;
         self.holder.close().await;
         Ok(())
@@ -198,13 +198,13 @@ impl Figures {
     }
 }
 
-/// The next one who has the lock.
+/// The next waiter that has the lock.
 async fn turn<T: 'static>(line: &mut JoinSet<TimedTurn<T>>) -> TimedTurn<T> {
-    let nobody = || Failure::new(Exit::Bug, "nobody got the lock after the release");
+    let nobody = || Failure::new(Exit::Bug, "no waiter got the lock after the release");
     line.join_next().await.ok_or_else(nobody)?.map_err(|_| nobody())?
 }
 
-/// Waits until all waiters are in line, or one of them has failed.
+/// Waits until all waiters are in the queue, or one of them has failed.
 async fn lined_up<T: 'static>(
     line: &mut JoinSet<TimedTurn<T>>,
     all_there: impl Future<Output = ()>,
@@ -220,11 +220,11 @@ async fn lined_up<T: 'static>(
     }
 }
 
-/// Waits until every waiter of the naive queue has seen a list of so many.
+/// Waits until every waiter of the naive queue has seen a list of this length.
 async fn all_see(views: &mut [watch::Receiver<usize>], count: usize) {
     for seen in views {
         if seen.wait_for(|seen| *seen == count).await.is_err() {
-            // The end of that waiter is told by its task.
+            // The task of that waiter returns the error.
             pending::<()>().await;
         }
     }
@@ -235,8 +235,8 @@ async fn enter(client: &Client, path: &ZnodePath) -> Result<ZnodePath, Error> {
     Ok(client.create(&name, "", CreateMode::EphemeralSequential).await?.path)
 }
 
-/// Looks at the whole list after every change of it, and tells how many are in it. Gives the last
-/// watch as well: to remove it would be one more request.
+/// Reads the whole list after every change, and publishes its length. Also returns the last watch: removing it would be
+/// another request.
 async fn reach_front(
     client: &Client,
     path: &ZnodePath,
@@ -249,7 +249,7 @@ async fn reach_front(
         if names.iter().min().is_some_and(|first| first == own.name()) {
             return Ok((Instant::now(), watcher));
         }
-        // A session that is over shows with the next request.
+        // An expired session is noticed with the next request.
         let _ = watcher.changed().await;
     }
 }

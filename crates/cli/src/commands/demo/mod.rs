@@ -1,8 +1,8 @@
-//! `lockkeeper demo`: the story of locks on ZooKeeper, live.
+//! `lockkeeper demo`: a live demonstration of locks on ZooKeeper.
 //!
-//! First the simplest lock and its timeline: two clients, one node. Then what a release costs when
-//! many wait: the naive queue, in which every waiter watches the list of contenders, against the
-//! fair one, in which each watches the one before it. What is shown was counted on the wire.
+//! The first part shows the simplest lock and its timeline: two clients, one node. The second part shows what a release
+//! costs with many waiters: a naive queue, in which every waiter watches the list of contenders, and a fair queue, in
+//! which each waiter watches the contender before it. All figures are counted on the wire.
 //!
 //! `lockkeeper demo NAME` plays one of the `scenes` instead.
 
@@ -31,20 +31,19 @@ use stage::{Paint, Stage};
 /// Show how locks work, live
 ///
 /// Without SCENE it shows a simple lock, and then one release with many waiters. A scene takes a few seconds, and
-/// every figure in it is counted or measured in this run. Without --connect it uses an engine of its own, in
-/// memory.
+/// every figure in it is counted or measured in this run. Without --connect it uses a separate engine in memory.
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// Show this instead of the story of two clients and many waiters
+    /// Show this scene instead of the story of two clients and many waiters
     #[arg(value_enum)]
     scene: Option<Scene>,
-    /// How many wait for one lock in the second part of the story
+    /// The number of waiters for one lock in the second part of the story
     #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "scene",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     waiters: u16,
 }
 
-/// The figures as JSON. The names are stable.
+/// The figures as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownStory {
     handover_ms: f64,
@@ -53,7 +52,7 @@ struct ShownStory {
     fair: Figures,
 }
 
-/// Tells both parts of the story, or plays a scene.
+/// Shows both parts of the story, or one scene.
 pub(crate) async fn demo(global: &Global, options: DemoOptions) -> Result<u8, Failure> {
     allow_many_connections();
     let DemoOptions { scene, waiters } = options;
@@ -101,15 +100,15 @@ async fn tell_story(stage: &Stage<'_>, waiters: u16) -> Result<(), Failure> {
 
 async fn play(stage: &Stage<'_>, waiters: u16) -> Result<ShownStory, Failure> {
     let handover_ms = timeline::play(stage).await?;
-    // The crowd's tasks stay on this thread, as everything here.
+    // The tasks of the crowd stay on this thread, as does everything here.
     let (naive, fair) = LocalSet::new().run_until(herd::play(stage, waiters)).await?;
     Ok(ShownStory { handover_ms, waiters, naive, fair })
 }
 
-/// Every waiter needs four files in this process, which is more than is usually allowed at first.
+/// Every waiter needs four file descriptors in this process, more than the usual soft limit allows.
 fn allow_many_connections() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // If that is refused, `--waiters` has to be smaller, and the error says what failed.
+    // If the limit cannot be raised, the connection that fails reports the error; use a smaller `--waiters`.
     let _ = setrlimit(Resource::Nofile, most);
 }

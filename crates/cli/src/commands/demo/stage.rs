@@ -1,4 +1,4 @@
-//! Where the story happens, and how it is told.
+//! The environment of the story and the scenes: sessions, paths and output.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::shared::exit::Failure;
 use crate::shared::global::Global;
 use crate::shared::output::{colours, print};
 
-/// Sessions that end soon after their program, on an engine that is made for it.
+/// The timing of an engine whose sessions expire soon after their program has died.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShortSessions {
     pub(super) tick: Duration,
     pub(super) timeout: Duration,
 }
 
-/// Where it happens, and how it is told.
+/// The servers, and the output.
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     pub(super) global: &'a Global,
@@ -25,11 +25,11 @@ pub(super) struct Stage<'a> {
     pub(super) counter: Counter,
     pub(super) root: ZnodePath,
     pub(super) paint: Paint,
-    /// `None`: as the options say.
+    /// `None`: the sessions that the options set.
     pub(super) sessions: Option<ShortSessions>,
 }
 
-/// A program of a scene: a session over a connection of its own, which is counted and can be cut.
+/// A program of a scene: a session over a separate connection, which is counted and can be cut.
 #[derive(Debug)]
 pub(super) struct Actor {
     pub(super) client: Client,
@@ -37,8 +37,8 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Does to the servers what the death of a program does: its connection ends, and it does not come
-    /// back. Gives the time.
+    /// Has the same effect on the servers as the death of the program: its connection closes, and it never reconnects.
+    /// Returns the time.
     pub(super) fn kill(&self) -> Instant {
         self.wire.cut_off();
         Instant::now()
@@ -46,14 +46,14 @@ impl Actor {
 }
 
 impl Stage<'_> {
-    /// A session of its own, over a connection that is counted together with the others.
+    /// A new session, over a connection that is counted together with the others.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
-        // Nothing is done under the demo's locks, so pings may prove them. The heartbeats of a quorum
-        // lease would be counted whenever one fell into a measurement.
+        // No work depends on the demo's locks, so any answer may renew their leases. The heartbeats of a quorum lease
+        // would be counted if they fell into a measurement.
         self.connect(&self.counter, LeaseMode::Direct).await
     }
 
-    /// A program with a connection that is counted by itself.
+    /// A program with a connection that is counted separately.
     pub(super) async fn actor(&self) -> Result<Actor, Failure> {
         let wire = Counter::start(&self.servers).await?;
         let client = self.connect(&wire, self.global.lease()).await?;
@@ -72,12 +72,12 @@ impl Stage<'_> {
         })
     }
 
-    /// The path of a lock, or of something else, of this demo alone.
+    /// A path that only this demo uses.
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
     }
 
-    /// Deletes what is left.
+    /// Deletes the remaining znodes.
     pub(super) async fn clear(&self) -> Result<(), Failure> {
         let client = self.client().await?;
         delete_tree(&client, &self.root).await?;
@@ -85,13 +85,13 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Writes a part of the story, unless programs read it.
+    /// Writes a line of the story, unless the output is JSON.
     pub(super) fn say(&self, text: &str) -> Result<(), Failure> {
         if self.global.json { Ok(()) } else { print(&format!("{text}\n")) }
     }
 }
 
-/// Deletes a node and all below it. Programs of the scene that end just then may still change it.
+/// Deletes a node and its descendants. Programs of the scene that are just ending may still change it.
 async fn delete_tree(client: &Client, node: &ZnodePath) -> Result<(), Error> {
     loop {
         let names = match client.children(node).await {
@@ -111,7 +111,7 @@ async fn delete_tree(client: &Client, node: &ZnodePath) -> Result<(), Error> {
     }
 }
 
-/// Colours, where they are seen.
+/// Colours, if the output supports them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     on: bool,

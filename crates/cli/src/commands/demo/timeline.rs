@@ -1,7 +1,7 @@
-//! The first part: two clients and one exclusive lock.
+//! The first part of the story: two clients and one exclusive lock.
 //!
-//! The lock is one ephemeral node. Whoever can create it holds the lock; whoever cannot watches it
-//! and tries again when it is gone.
+//! The lock is one ephemeral node. The client that creates it holds the lock; the other client watches the node and
+//! tries again when it is deleted.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use crate::shared::exit::Failure;
 /// How long the first client works under the lock.
 const WORK: Duration = Duration::from_millis(300);
 
-/// Prints what happens, in a column for each client.
+/// Prints events, in a column for each client.
 struct Timeline<'a> {
     stage: &'a Stage<'a>,
     start: Instant,
 }
 
-/// Plays it; gives the milliseconds from the release to the next lock.
+/// Shows both clients; returns the milliseconds from the release to the next lock.
 pub(super) async fn play(stage: &Stage<'_>) -> Result<f64, Failure> {
     stage.say(&stage.paint.bold("1. One exclusive lock, two clients"))?;
-    stage.say("   The lock is a node: who can create it has it, who cannot watches it.\n")?;
+    stage.say("   The lock is a node: its creator holds it, the other client watches it.\n")?;
     stage.say(&stage.paint.dim(&format!("{:>11}  {:<28}{}", "time", "locker 1", "locker 2")))?;
     let (one, two) = (stage.client().await?, stage.client().await?);
     let line = Timeline { stage, start: Instant::now() };
@@ -38,7 +38,7 @@ pub(super) async fn play(stage: &Stage<'_>) -> Result<f64, Failure> {
     Ok(handover)
 }
 
-/// Locks, and releases when the other one has waited for a while.
+/// Acquires the lock, and releases it when the other client has waited for a while.
 async fn first(
     line: &Timeline<'_>,
     client: &Client,
@@ -47,7 +47,7 @@ async fn first(
     let node = &line.stage.root;
     client.create(node, "locker 1", CreateMode::Ephemeral).await?;
     line.say(0, &line.stage.paint.green("locked"))?;
-    // It is dropped without a word if the other one fails, which is told there.
+    // The sender is dropped if the other client fails, which then returns the error.
     let _ = waiting.await;
     sleep(WORK).await;
     let released = line.say(0, "releases")?;
@@ -64,7 +64,7 @@ async fn second(
     let mut waits = Some(waits);
     let paint = line.stage.paint;
 
-    // The first one is to be the first.
+    // The first client must be the first to have the lock.
     while client.exists(&line.stage.root).await?.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -96,7 +96,7 @@ async fn create(client: &Client, node: &ZnodePath) -> Result<bool, Error> {
 }
 
 impl Timeline<'_> {
-    /// Says what happens now; gives that moment, so that what is computed fits what is seen.
+    /// Prints an event; returns its time, so that computed times match the output.
     fn say(&self, column: usize, what: &str) -> Result<Instant, Failure> {
         let now = Instant::now();
         let ms = (now - self.start).as_secs_f64() * 1_000.0;

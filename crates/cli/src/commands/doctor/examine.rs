@@ -1,4 +1,4 @@
-//! Asks the servers.
+//! Asks the servers about their state.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,32 +7,32 @@ use lockkeeper::{
     ZnodePath, exposures,
 };
 
+use super::four_letter;
 use super::judge::{AccessRights, RoomLeft, Server, ServerAnswer, Service};
-use super::words;
 use crate::session::connect::{self, Connection};
 use crate::shared::exit::Failure;
 use crate::shared::global::Global;
 
-/// How many requests are timed.
+/// The number of requests that are timed.
 const SAMPLES: usize = 10;
 
-/// More data than the znode of a lock has, in bytes.
+/// More data than the znode of a lock contains, in bytes.
 const MORE_THAN_A_LOCK: usize = 2_048;
 
 /// How long one server may take to answer.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// A session timeout that servers lengthen, to see to what: two ticks, unless they have a tick of less
-/// than half of this. It is also how long an attempt to connect lives, so it is not nothing.
+/// A session timeout that servers raise to their minimum of two ticks, unless a tick is shorter than half of this. Also
+/// the lifetime of a connection attempt, so it must not be zero.
 const TOO_SHORT: Duration = Duration::from_millis(500);
 
-/// Finds out about the service of the options.
+/// Examines the service of the options.
 pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result<Service, Failure> {
     let connection = Connection::open(global).await?;
     let client = &connection.client;
     let marker = Marker::make(client).await;
 
-    // Once: it reads files, and tells what is wrong with them.
+    // Only once: it reads files, and reports errors in them.
     let builder = connect::builder(global)?.connect_timeout(LIMIT);
     let parts: ConnectString = connection.servers.parse().map_err(ConnectError::from)?;
     let mut servers = Vec::new();
@@ -80,7 +80,7 @@ pub(super) async fn service(global: &Global, lock: Option<&ZnodePath>) -> Result
     })
 }
 
-/// Asks one server alone.
+/// Asks one server.
 async fn answer(
     builder: ClientBuilder,
     host: &Host,
@@ -92,12 +92,12 @@ async fn answer(
     let measured = measure(&client, marker).await;
     client.close().await;
     let (round_trip, same_service) = measured.map_err(|error| error.to_string())?;
-    let who = words::who(&builder, host).await;
-    let digest_mismatches = words::digest_mismatches(&builder, host).await;
+    let who = four_letter::who(&builder, host).await;
+    let digest_mismatches = four_letter::digest_mismatches(&builder, host).await;
     Ok(ServerAnswer { who, round_trip, same_service, digest_mismatches })
 }
 
-/// The quickest answer, and whether the marker is there.
+/// The fastest answer, and whether the marker exists.
 async fn measure(
     client: &Client,
     marker: Option<&Marker>,
@@ -111,13 +111,13 @@ async fn measure(
     }
 
     let Some(marker) = marker else { return Ok((quickest, None)) };
-    // It may lag behind the server that the marker was given to.
+    // The server may be behind the one that created the marker.
     client.sync(&marker.path).await?;
     let is_there = client.exists(&marker.path).await?.is_some();
     Ok((quickest, Some(is_there)))
 }
 
-/// The shortest session that a server grants; `None` if it grants what nearly nobody does.
+/// The shortest session that a server grants; `None` if it grants the requested timeout, which is unusual.
 async fn shortest_session(builder: ClientBuilder, alone: &str) -> Option<Duration> {
     let granted = match builder.session_timeout(TOO_SHORT).connect(alone).await {
         Ok(client) => {
@@ -138,10 +138,10 @@ async fn exposed(client: &Client, lock: Option<&ZnodePath>) -> Vec<lockkeeper::E
     }
 }
 
-/// A znode that is there while we look.
+/// A znode that exists while the service is examined.
 struct Marker {
     path: ZnodePath,
-    /// How far the server's clock was from ours at least, as it was made.
+    /// The minimum difference between the server's clock and ours when the znode was created.
     skew: Duration,
 }
 
@@ -151,7 +151,7 @@ impl Marker {
         let path = ZnodePath::root().child(&name).expect("letters, digits and dashes");
         let before = unix_time();
         let made = match client.create(&path, "", CreateMode::Ephemeral).await {
-            // Programs make their chroot with the first lock.
+            // Usually, the first lock creates the chroot.
             Err(error) if error.code() == Some(ErrorCode::NoNode) => {
                 client.ensure(&ZnodePath::root(), CreateMode::Container).await?;
                 client.create(&path, "", CreateMode::Ephemeral).await
@@ -164,7 +164,7 @@ impl Marker {
         Ok(Self { path, skew: late.max(before.saturating_sub(made_at)) })
     }
 
-    /// What there is room for. An engine that is full refuses what grows, and locks last.
+    /// What the servers have space for. A full engine rejects growth; it rejects locks last.
     async fn room(&self, client: &Client) -> RoomLeft {
         match client.set_data(&self.path, vec![0; MORE_THAN_A_LOCK], None).await {
             Err(error) if is_full(&error) => RoomLeft::Locks,
@@ -172,7 +172,7 @@ impl Marker {
         }
     }
 
-    /// How long each of some writes takes.
+    /// How long some writes take.
     async fn commits(&self, client: &Client) -> Result<Vec<Duration>, Error> {
         let mut times = Vec::new();
         for _ in 0..SAMPLES {

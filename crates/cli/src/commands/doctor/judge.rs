@@ -1,4 +1,4 @@
-//! From what was found to what is said. No I/O.
+//! Derives findings from what was examined. No I/O.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,62 +8,62 @@ use serde::Serialize;
 
 use crate::shared::view::printable;
 
-/// What was found out about a service.
+/// The result of examining a service.
 #[derive(Debug)]
 pub(super) struct Service {
-    /// Whether this machine's engine is the server because no servers are named.
+    /// Whether this machine's engine is the server because no servers are configured.
     pub(super) is_unnamed: bool,
     pub(super) servers: Vec<Server>,
-    /// How the session timeout that the service granted is divided.
+    /// The timing that follows from the granted session timeout.
     pub(super) timing: Timing,
     pub(super) mode: LeaseMode,
-    /// What `--server-tick` says.
+    /// The value of `--server-tick`.
     pub(super) told_tick: Duration,
-    /// The shortest session timeout that a server grants, of the one whose is longest.
+    /// The longest of the servers' shortest session timeouts.
     pub(super) shortest: Option<Duration>,
     pub(super) room: RoomLeft,
-    /// How long each of some commits took; why there were none.
+    /// How long some commits took, or why they were not measured.
     pub(super) commits: Result<Vec<Duration>, String>,
-    /// How far the clock of the server that commits is from ours, at least.
+    /// The minimum difference between our clock and that of the server that commits.
     pub(super) skew: Option<Duration>,
-    /// The last transaction, from which on tokens are counted.
+    /// The last transaction; later tokens are greater.
     pub(super) last_zxid: Zxid,
     pub(super) access: AccessRights,
     pub(super) exposures: Vec<Exposure>,
 }
 
-/// What the servers have room for.
+/// What the servers have space for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomLeft {
     All,
-    /// Not for data beside locks.
+    /// Locks, but no other data.
     Locks,
     Nothing,
 }
 
-/// What keeps strangers out of the locks that are made with these options.
+/// What protects the locks that these options create from other clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccessRights {
     pub(super) shows_credentials: bool,
-    /// Whether everyone may do everything with what is created.
+    /// Whether every client has all permissions on new znodes.
     pub(super) creates_open: bool,
 }
 
-/// A server, as it is named.
+/// A server, by the name in the connection string.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
-    /// Why there is none.
+    /// The answer, or why the server did not give one.
     pub(super) answer: Result<ServerAnswer, String>,
 }
 
 #[derive(Debug)]
 pub(super) struct ServerAnswer {
-    /// Unless it does not tell.
+    /// `None` if it does not report it.
     pub(super) who: Option<Who>,
-    /// The quickest of some.
+    /// The fastest of several.
     pub(super) round_trip: Duration,
-    /// Whether it has what another one was given; `None` if nothing was.
+    /// Whether it has the data that another server was given; `None` if no data was written.
     pub(super) same_service: Option<bool>,
     pub(super) digest_mismatches: Option<u64>,
 }
@@ -71,16 +71,16 @@ pub(super) struct ServerAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) software: String,
-    /// Of Apache ZooKeeper; `None` for other software.
+    /// The version of Apache ZooKeeper; `None` for other software.
     pub(super) version: Option<Version>,
     /// `standalone`, `leader`, `follower` or `observer`.
     pub(super) role: String,
 }
 
 impl Who {
-    /// A server that names itself so.
+    /// A server with this description of its software.
     pub(super) fn new(software: &str, role: String) -> Self {
-        // The engine names the release that it is like before itself. It has none of its faults.
+        // The engine's description starts with the ZooKeeper release that it imitates, whose faults it does not have.
         match software.split_once("-lockkeeper-") {
             Some((_, release)) => {
                 Self { software: format!("lockkeeper-{release}"), version: None, role }
@@ -107,25 +107,25 @@ impl fmt::Display for Version {
     }
 }
 
-/// The first version whose servers lose and double no transaction when they rejoin under load.
+/// The first version whose servers neither lose nor repeat transactions when they rejoin under load.
 const REJOINS_WELL: Version = Version(3, 9, 4);
 
-/// The oldest that is supported.
+/// The oldest supported version.
 const OLDEST: Version = Version(3, 5, 0);
 
-/// Clocks that are further apart are worth a word. No lease depends on them.
+/// A larger difference between clocks is reported. Leases do not depend on clocks.
 const MUCH_SKEW: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
-    /// Locks are lost, or not safe.
+    /// Locks can be lost, or are not safe.
     Fault,
     /// Worth knowing.
     Note,
 }
 
-/// One thing that is said.
+/// One statement about the service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) level: Level,
@@ -152,30 +152,30 @@ impl fmt::Display for Server {
                 write!(f, "{name}: answers in {trip}")?;
                 match &answer.who {
                     Some(who) => write!(f, ", {}, {}", product(who), printable(&who.role)),
-                    None => f.write_str(", does not tell its version"),
+                    None => f.write_str(", does not report its version"),
                 }
             }
         }
     }
 }
 
-/// What follows for whoever holds a lock.
+/// The consequences for holders of locks.
 pub(super) fn promise(timing: Timing) -> String {
     format!(
-        "session timeout {}: leases of {}; an outage shorter than {} takes no lock away",
+        "session timeout {}: leases of {}; locks survive an outage shorter than {}",
         seconds(timing.timeout()),
         seconds(timing.lease()),
         seconds(timing.outage()),
     )
 }
 
-/// Above which number tokens are, for whoever moves to other servers.
+/// The lower bound of future tokens, for a move to other servers.
 pub(super) fn tokens(service: &Service) -> String {
     let last = service.last_zxid;
     format!("tokens from now on are above {} (zxid {last}, epoch {})", last.0, last.epoch())
 }
 
-/// All that is to be said, the worst first.
+/// All findings, the worst first.
 pub(super) fn findings(service: &Service) -> Vec<Finding> {
     let mut found = Vec::new();
     of_names(service, &mut found);
@@ -201,9 +201,9 @@ fn note(found: &mut Vec<Finding>, text: String) {
 
 fn of_names(service: &Service, found: &mut Vec<Finding>) {
     if service.is_unnamed {
-        let text = "no servers are named, so an engine on this machine keeps the locks, which exclude no \
-                    other machine: name servers in /etc/lockkeeper/config.toml for all commands, or put \
-                    require-servers = true there";
+        let text = "no servers are configured, so an engine on this machine keeps the locks, which exclude no \
+                   other machine: set connect in /etc/lockkeeper/config.toml for all commands, or put \
+                   require-servers = true there";
         note(found, text.to_owned());
     }
 }
@@ -215,28 +215,28 @@ fn of_server(server: &Server, timing: Timing, found: &mut Vec<Finding>) {
         Err(why) => return fault(found, format!("{name} does not answer: {}", printable(why))),
     };
     if answer.same_service == Some(false) {
-        let text = "does not have what another server was given: whoever is connected to it \
-                    contends for other locks; name the servers of one ensemble";
+        let text = "does not have data that another server was given: clients of this server \
+                   contend for other locks; name the servers of one ensemble";
         fault(found, format!("{name} {text}"));
     }
 
     let (quickest, allowed) = (answer.round_trip, timing.slowest_answer());
     if quickest > allowed {
-        let text = "locks are kept if none takes more than";
-        let advice = "use a longer session timeout, or leave this server out";
+        let text = "locks stay held if no answer takes more than";
+        let advice = "use a longer session timeout, or omit this server";
         let (quickest, allowed) = (milliseconds(quickest), milliseconds(allowed));
         fault(found, format!("{name} takes {quickest} to answer; {text} {allowed}: {advice}"));
     }
 
     match answer.digest_mismatches {
         Some(times @ 1..) => {
-            let text = "other data than its leader's (zk_digest_mismatches_count); stop it, delete \
-                        its data, and let it copy that of the others";
+            let text = "other data than its leader (zk_digest_mismatches_count); stop it, delete \
+                       its data, and let it copy that of the others";
             fault(found, format!("{name} had {times} times {text}"));
         }
         None if is_member(answer) => {
-            let text = "does not tell whether it had other data than its leader's; let it answer \
-                        mntr (4lw.commands.whitelist)";
+            let text = "does not report whether it had other data than its leader; allow \
+                       mntr (4lw.commands.whitelist)";
             note(found, format!("{name} {text}"));
         }
         _ => {}
@@ -266,8 +266,8 @@ fn of_versions(service: &Service, found: &mut Vec<Finding>) {
 
     let in_ensemble = service.answers().any(|(_, answer)| is_member(answer));
     if in_ensemble && service.servers.len() == 1 {
-        let text = "one server of an ensemble is named: when it is away, so are all locks; name the \
-                    others too";
+        let text = "only one server of an ensemble is named: when it is down, no lock can be acquired or kept; \
+                   name the others as well";
         note(found, text.to_owned());
     }
 }
@@ -280,23 +280,23 @@ fn of_leases(service: &Service, found: &mut Vec<Finding>) {
     let several = service.servers.len() > 1 || service.answers().any(|(_, a)| is_member(a));
     if service.mode == LeaseMode::Direct {
         if several {
-            let text = "--lease direct with several servers: one that is cut off from the others goes \
-                        on answering, and two hold one lock; use --lease quorum";
+            let text = "--lease direct with several servers: a server that is cut off from the others keeps \
+                       answering, so a lock may have two holders; use --lease quorum";
             fault(found, text.to_owned());
         }
         return;
     }
 
-    // Servers grant two ticks at least, unless minSessionTimeout says otherwise.
+    // Servers grant at least two ticks, unless minSessionTimeout is set.
     let Some(tick) = service.shortest.map(|shortest| shortest / 2) else { return };
     let told = service.told_tick;
     if tick > told {
         fault(
             found,
             format!(
-                "the shortest session that the servers grant is {}, two ticks of {}, and \
-                 --server-tick says {}: leases are too long by that; give --server-tick {}, or, if \
-                 tickTime is not that and minSessionTimeout is set, leave it",
+                "the shortest session that the servers grant is {}, two ticks of {}, but \
+                 --server-tick is {}: leases are too long by the difference; use --server-tick {}, or ignore this if \
+                 minSessionTimeout is set and tickTime is as given",
                 seconds(tick * 2),
                 seconds(tick),
                 seconds(told),
@@ -306,8 +306,8 @@ fn of_leases(service: &Service, found: &mut Vec<Finding>) {
     } else if tick < told {
         let (shorter, told) = (seconds(tick), seconds(told));
         let text = format!(
-            "the servers' tick is {shorter} by the shortest session that they grant, and \
-             --server-tick says {told}: with the right one locks survive longer outages"
+            "the servers' tick is {shorter} according to the shortest session that they grant, but \
+             --server-tick is {told}: with the right value locks survive longer outages"
         );
         note(found, text);
     }
@@ -317,12 +317,12 @@ fn of_room(room: RoomLeft, found: &mut Vec<Finding>) {
     let text = match room {
         RoomLeft::All => return,
         RoomLeft::Locks => {
-            "the servers refuse data (quota exceeded), and locks too when what is kept for them is used up"
+            "the servers reject data (quota exceeded), and will reject locks when the reserve is used up"
         }
-        RoomLeft::Nothing => "the servers refuse locks (quota exceeded)",
+        RoomLeft::Nothing => "the servers reject locks (quota exceeded)",
     };
-    let advice = "delete znodes that nobody needs, make room on the disk, or look at serve --data-budget \
-                  and --disk-reserve";
+    let advice = "delete znodes that are not needed, free disk space, or check serve --data-budget \
+                 and --disk-reserve";
     fault(found, format!("{text}: {advice}"));
 }
 
@@ -338,7 +338,7 @@ fn of_commits(service: &Service, found: &mut Vec<Finding>) {
         fault(
             found,
             format!(
-                "a commit took {slow}; locks are kept if none takes more than {}: use a longer \
+                "a commit took {slow}; locks stay held if no commit takes more than {}: use a longer \
                  session timeout, or a faster disk for the servers' log",
                 milliseconds(allowed),
             ),
@@ -349,29 +349,29 @@ fn of_commits(service: &Service, found: &mut Vec<Finding>) {
     }
 
     if let Some(skew) = service.skew.filter(|skew| *skew > MUCH_SKEW) {
-        let text = "times that are shown are off by that; leases are not";
+        let text = "displayed times are off by that; leases are not affected";
         note(found, format!("the servers' clock differs from ours by {}: {text}", seconds(skew)));
     }
 }
 
 fn of_access(service: &Service, found: &mut Vec<Finding>) {
-    // Who may use a socket of this machine is said by its permissions.
+    // The permissions of a Unix socket determine its users.
     if service.servers.iter().all(|server| server.name.starts_with("unix:")) {
         return;
     }
 
     if service.access.creates_open {
         let why = match service.access.shows_credentials {
-            true => "with --acl open the credentials protect nothing",
-            false => "no credentials are shown (--digest-file)",
+            true => "with --acl open, the credentials do not protect anything",
+            false => "no credentials are configured (--digest-file)",
         };
-        let text = "whoever reaches the servers can end and take locks that are made so";
+        let text = "anyone who can connect to the servers can release or steal these locks";
         return note(found, format!("{why}: {text}"));
     }
 
     for exposure in &service.exposures {
         let text = "credentials do not protect the lock, because of";
-        fault(found, format!("{text} {exposure}; change that znode's list"));
+        fault(found, format!("{text} {exposure}; change the access control list of that znode"));
     }
 }
 
@@ -426,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Three servers with which nothing is wrong.
+    /// Three servers without faults.
     fn healthy() -> Service {
         let server = |name: &str, role| Server {
             name: format!("{name}:2181"),
@@ -473,12 +473,12 @@ mod tests {
     }
 
     #[test]
-    fn who_names_no_servers_is_told() {
+    fn unset_servers_are_reported() {
         let service = Service { is_unnamed: true, ..healthy() };
         let told = |service| {
             let found = findings(service);
             assert!(found.iter().all(|finding| finding.level == Level::Note), "{found:?}");
-            found.iter().any(|finding| finding.text.contains("no servers are named"))
+            found.iter().any(|finding| finding.text.contains("no servers are configured"))
         };
         assert!(told(&service) && !told(&healthy()));
     }
@@ -493,8 +493,8 @@ mod tests {
             answer(service).round_trip = Duration::from_millis(2_500);
         });
         finds("had 2 times", |service| answer(service).digest_mismatches = Some(2));
-        finds("refuse data", |service| service.room = RoomLeft::Locks);
-        finds("refuse locks", |service| service.room = RoomLeft::Nothing);
+        finds("reject data", |service| service.room = RoomLeft::Locks);
+        finds("reject locks", |service| service.room = RoomLeft::Nothing);
         finds("oldest supported", |service| *answer(service) = member("3.4.14-x", "follower"));
         finds("ZOOKEEPER-4394", |service| *answer(service) = member("3.8.0-x", "follower"));
         finds("--lease quorum", |service| service.mode = LeaseMode::Direct);
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(faults(&service), [""; 0]);
         let notes = findings(&service);
         for part in [
-            "does not tell whether",
+            "does not report whether",
             "no credentials",
             "differs from ours by 5 s",
             "tick is 1 s",
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_that_protect_nothing_are_told_from_none() {
+    fn useless_credentials_differ_from_none() {
         let mut service = healthy();
         service.access = AccessRights { shows_credentials: true, creates_open: true };
         let notes: Vec<_> = findings(&service).into_iter().map(|note| note.text).collect();
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stands_alone_may_be_old_and_asked_directly() {
+    fn a_standalone_server_may_be_old_and_asked_directly() {
         let mut service = healthy();
         service.servers.truncate(1);
         service.servers[0].answer = Ok(member("3.8.0-x", "standalone"));
@@ -551,9 +551,9 @@ mod tests {
         assert_eq!(faults(&service), [""; 0]);
     }
 
-    /// K2: the engine names a release of ZooKeeper so that clients find one, and is none.
+    /// K2: the engine's description names a ZooKeeper release so that clients find one, but it is not ZooKeeper.
     #[test]
-    fn the_engine_is_not_taken_for_the_zookeeper_that_it_is_like() {
+    fn the_engine_is_not_taken_for_zookeeper() {
         for (name, software) in [
             ("3.9.4-lockkeeper-0.1.0", "lockkeeper-0.1.0"),
             ("3.4.0-lockkeeper-0.2.0-rc.1", "lockkeeper-0.2.0-rc.1"),

@@ -1,11 +1,11 @@
-//! `lockkeeper doctor`: looks at a service and says what is wrong with it for locks.
+//! `lockkeeper doctor`: examines a service and reports problems for locks.
 //!
-//! `examine` asks the servers, `words` is how those are asked who they are, and `judge` is the pure
-//! half: from what was found to what is said.
+//! `examine` asks the servers, `four_letter` asks a server for its version and role, and `judge` derives the findings without
+//! I/O.
 
 mod examine;
+mod four_letter;
 mod judge;
-mod words;
 
 use std::path::PathBuf;
 
@@ -21,23 +21,23 @@ use crate::shared::view::printable;
 use judge::{Finding, Level, Service};
 
 const NOTES: &str = "\
-Each server of --connect is asked by itself, as it is asked with the other options: whether it answers \
-and how fast, who it is, whether it belongs to the same service as the others. In the service an \
-ephemeral znode is made for a moment, `/lockkeeper-doctor-...`, to see how long commits take. The \
-configuration files in use are named, and a local engine that is used because no servers are named.
+Each server of --connect is examined separately, with the other options in effect: whether it answers \
+and how fast, its version and role, and whether it belongs to the same service as the others. To measure \
+commits, a temporary ephemeral znode `/lockkeeper-doctor-...` is created. The output names the \
+configuration files in use, and a local engine that is used because no servers are configured.
 
-Exit codes: 0, nothing is wrong; 1, something is, as said; 75, no server could be asked.";
+Exit codes: 0, no problems; 1, problems were found; 75, no server answered.";
 
-/// Check whether a service is fit for locks, and say what is wrong
+/// Check whether a service is fit for locks, and report problems
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct DoctorOptions {
-    /// A lock whose access control list to look at
+    /// A lock whose access control list to check
     #[arg(value_parser = names::lock)]
     lock: Option<ZnodePath>,
 }
 
-/// What was found, as JSON. The names are stable.
+/// The result as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ServiceReport<'a> {
     /// The configuration files in use.
@@ -59,7 +59,7 @@ struct ReportedServer<'a> {
     round_trip_us: Option<u128>,
 }
 
-/// Looks, and says what it found.
+/// Examines the service, and prints the findings.
 pub(crate) async fn doctor(global: &Global, options: DoctorOptions) -> Result<u8, Failure> {
     let service = examine::service(global, options.lock.as_ref()).await?;
     let findings = judge::findings(&service);
@@ -100,7 +100,8 @@ fn report<'a>(
 fn describe(files: &[PathBuf], service: &Service, findings: &[Finding]) -> String {
     let names: Vec<_> = files.iter().map(|file| printable(&file.to_string_lossy())).collect();
     let names = if names.is_empty() { "no file".to_owned() } else { names.join(", ") };
-    let mut text = format!("configuration: {names}; lockkeeper settings shows what is in force\n");
+    let mut text =
+        format!("configuration: {names}; for the settings in force, see lockkeeper settings\n");
     for server in &service.servers {
         text.push_str(&format!("{server}\n"));
     }
@@ -110,7 +111,7 @@ fn describe(files: &[PathBuf], service: &Service, findings: &[Finding]) -> Strin
         text.push_str(&format!("{finding}\n"));
     }
     if !findings.iter().any(|finding| finding.level == Level::Fault) {
-        text.push_str("nothing is wrong\n");
+        text.push_str("no problems found\n");
     }
     text
 }

@@ -1,4 +1,4 @@
-//! What happens to the contenders of locks, as the queues tell it from one time to the next: pure.
+//! Derives the history of contenders from successive states of the queues. No I/O.
 
 use std::collections::HashMap;
 #[cfg(feature = "console")]
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::view;
 
-/// Something that happened, as a line of a history. The names are stable.
+/// An event, as one line of a history. The field names are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HistoryLine {
-    /// When it was seen, by the clock of the recording machine.
+    /// When it was observed, by the clock of the recording machine.
     pub(crate) at_unix_ms: u64,
     pub(crate) event: HistoryEvent,
-    /// The lock; of what concerns the recording itself, the path below which it looks.
+    /// The lock; for events about the recording itself, the recorded path.
     pub(crate) lock: String,
     /// The contender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,44 +25,48 @@ pub(crate) struct HistoryLine {
     pub(crate) node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
-    /// Of a grant, how long it had waited; of an end, how long it had held or waited. Only if the recording saw the
-    /// beginning.
+    /// For a grant, the time that it had waited; for an end, the time that it had held or waited. Only if the recording
+    /// has observed the start of that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lasted_ms: Option<u64>,
-    /// Who asked it to release the lock, and why, if the request said so.
+    /// Who asked it to release the lock, and why, if the request contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<String>,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HistoryEvent {
-    /// The recording began.
+    /// The recording started.
     RecordingBegan,
     /// The recording ended.
     RecordingEnded,
-    /// It held the lock when the recording began.
+    /// No server had the recording's session: what happened until [`Self::ServersBack`] is known by its outcome.
+    ServersAway,
+    /// A server has it again.
+    ServersBack,
+    /// It held the lock when the recording started.
     Held,
-    /// It came into the line, or was there when the recording began.
+    /// It joined the queue, or was in it when the recording started.
     Waits,
     /// It got the lock.
     Granted,
     /// It was asked to release the lock.
     Asked,
-    /// Its node went while it held the lock: it released it, or its session ended.
+    /// Its node was deleted while it held the lock: it released the lock, or its session ended.
     Ended,
-    /// Its node went while it waited: it gave up, or its session ended.
+    /// Its node was deleted while it waited: it gave up, or its session ended.
     Left,
 }
 
-/// The contenders of all locks, as they were last seen.
+/// The contenders of all locks, in their last observed state.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     locks: HashMap<ZnodePath, HashMap<ContenderKey, Known>>,
 }
 
-/// Another contender of the same name has another transaction.
+/// A later contender with the same name has another transaction.
 type ContenderKey = (ZnodePath, FencingToken);
 
 #[derive(Clone, Debug)]
@@ -71,13 +75,13 @@ struct Known {
     session: String,
     holds: bool,
     is_asked: bool,
-    /// Since when it has been as it is, if that was seen.
+    /// When it entered its current state, if that was observed.
     since: Option<u64>,
 }
 
 impl History {
-    /// Notes how a lock is now, and gives what has happened since it was last seen: who went, who came, who was granted
-    /// the lock, and who was asked for it. `begins`: nothing was seen before.
+    /// Records the state of a lock, and returns the events since its previous state. `begins`: there is no previous
+    /// state.
     pub(crate) fn see(
         &mut self,
         lock: &ZnodePath,
@@ -140,9 +144,9 @@ impl History {
     }
 }
 
+#[cfg(feature = "console")]
 impl History {
     /// Since when contenders hold that were seen to be granted their locks, by the clock of this machine.
-    #[cfg(feature = "console")]
     pub(crate) fn observed(&self) -> impl Iterator<Item = (ZnodePath, SystemTime)> {
         let all = self.locks.values().flatten().filter(|(_, known)| known.holds);
         all.filter_map(|((node, _), known)| {
@@ -185,7 +189,7 @@ impl Known {
 }
 
 impl HistoryLine {
-    /// Something about the recording itself.
+    /// An event about the recording itself.
     pub(crate) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
         let lock = path.to_string();
         Self {

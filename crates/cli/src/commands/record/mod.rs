@@ -1,4 +1,4 @@
-//! `lockkeeper record`: writes down what happens to locks. `lockkeeper why` reads it.
+//! `lockkeeper record`: records events of locks. `lockkeeper why` reads them.
 
 pub(crate) mod history;
 mod hold_times;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::inspect::{LockQueue, LockQueues};
-use lockkeeper::{TreeCache, ZnodePath};
+use lockkeeper::{Contact, TreeCache, ZnodePath};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tokio::sync::oneshot;
@@ -30,45 +30,47 @@ use crate::shared::signals::Signals;
 use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
-Each line is a JSON text: a contender waits, is granted the lock, is asked for it, ended as a holder, or left the line. \
-A recording costs the servers one watch on the path and one read for each change. It goes on over lost connections; of \
-what happened meanwhile it tells the outcome. It keeps this machine's engine running, if that has the locks. What is \
-taken from a pool is shown by its znodes, such as gpu/held/0. Times are by the clock of this machine. Whether a holder released the lock or its session \
-expired cannot be seen: ENDED says both.
+Each line is a JSON object: a contender waits, is granted the lock, is asked to release it, has ended as a holder, \
+or has left the queue; servers are away, or back. A recording costs the servers one watch on the path and one read for each change. It \
+continues across lost connections; of events in between it records the outcome. It keeps this machine's engine \
+running, if that has the locks. Holders of a pool are shown by their znodes, such as gpu/held/0. Times are by the \
+clock of this machine. The event `ended` means that the holder released the lock or that its session expired; the \
+servers do not show which.
 
-With --file, no more than --max-size is kept: half of it in the file, and the older half in FILE.old. lockkeeper why LOCK \
-reads them.
+With --file, at most --max-size bytes are kept: the newer half in the file, and the older half in FILE.old. lockkeeper \
+why LOCK reads both.
 
 Examples:
   lockkeeper record --file locks.history
   lockkeeper record /backups | jq -r 'select(.event == \"granted\") | .lock'
 
-Exit codes: 128 + n after signal n; 0 when nobody reads the output any more; 69, another recording writes to the file; 75, the servers are gone for good; others: lockkeeper run --help";
+Exit codes: 128 + n after signal n; 0 when the reader of the output closes the pipe; 69, another recording writes to \
+the file; 75, the servers are permanently unreachable; others: lockkeeper run --help";
 
-/// Write down who gets which lock, and when, until Ctrl-C
+/// Record which programs get which locks, and when, until Ctrl-C
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct RecordOptions {
-    /// The path to look below
+    /// The path whose locks to record
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// Where to write to [default: standard output]
+    /// The file to append to [default: standard output]
     #[arg(long, env = "LOCKKEEPER_HISTORY")]
     file: Option<PathBuf>,
 
-    /// How many bytes of history are kept in files
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::some_bytes)]
+    /// The maximum size of the history in files, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20, value_parser = names::byte_limit)]
     max_size: usize,
 }
 
-/// Where clients note the outcomes of writes, which are no locks.
+/// Where clients record the outcomes of writes; not locks.
 pub(crate) const OUTCOMES: &str = "/lockkeeper-outcomes";
 
 /// How long the last line may wait for a reader.
 const LAST_LINE: Duration = Duration::from_secs(1);
 
-/// Where the older half of a history is.
+/// The file with the older half of a history.
 fn older(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".old");
@@ -100,7 +102,7 @@ async fn with_session(
         signal = signals.next_of_wait() => Ok(signal_code(signal.as_raw())),
     };
     let last = [HistoryLine::of_recording(HistoryEvent::RecordingEnded, path, now())];
-    // Without it, the history ends a little earlier.
+    // Without this line, the history ends a little earlier.
     let _ = timeout(LAST_LINE, recorder.write(&last)).await;
     result
 }
@@ -115,7 +117,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Ends when nobody reads what it writes.
+    /// Returns when the reader has closed the pipe.
     async fn follow(&mut self, connection: &Connection, path: &ZnodePath) -> Result<(), Failure> {
         let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
         let cache = TreeCache::builder(&connection.client, path.as_str());
@@ -129,8 +131,23 @@ impl Recorder {
             lines.extend(self.history.see(&queue.path, Some(queue), now(), true));
         }
 
+        let mut status = connection.client.status();
+        let mut is_away = false;
         while self.write(&lines).await? {
-            let update = changes.next().await.map_err(|error| Failure::of_recipe(&error))?;
+            lines.clear();
+            let update = tokio::select! {
+                biased;
+                Ok(_) = status.wait_for(|now| (now.contact != Contact::Connected) != is_away) => {
+                    is_away = !is_away;
+                    let event = match is_away {
+                        true => HistoryEvent::ServersAway,
+                        false => HistoryEvent::ServersBack,
+                    };
+                    lines.push(HistoryLine::of_recording(event, path, now()));
+                    continue;
+                }
+                update = changes.next() => update.map_err(|error| Failure::of_recipe(&error))?,
+            };
             let mut changed: Vec<ZnodePath> = Vec::new();
             for change in &update.changes {
                 let node = ZnodePath::new(change.path()).ok();
@@ -138,7 +155,6 @@ impl Recorder {
             }
             changed.sort();
             changed.dedup();
-            lines.clear();
             for lock in changed {
                 let queue = LockQueue::in_tree(&*update.snapshot, &lock);
                 lines.extend(self.history.see(&lock, queue.as_ref(), now(), false));
@@ -147,7 +163,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Says whether there is still a reader.
+    /// Returns `false` if the reader has closed the pipe.
     async fn write(&mut self, lines: &[HistoryLine]) -> Result<bool, Failure> {
         let mut text = String::new();
         for line in lines {
@@ -156,7 +172,7 @@ impl Recorder {
         }
         match &mut self.sink {
             HistorySink::Output => {
-                // A reader that reads nothing must not keep a signal waiting.
+                // A blocked reader must not delay a signal.
                 let (written, result) = oneshot::channel();
                 thread::spawn(move || written.send(output::print_to_reader(&text)));
                 result.await.unwrap_or(Ok(false))
@@ -171,12 +187,12 @@ enum HistorySink {
     File(HistoryFile),
 }
 
-/// A file of bounded size, and the one before it.
+/// A file of limited size, and the file before it.
 struct HistoryFile {
     path: PathBuf,
     file: File,
     size: usize,
-    /// When the next one begins.
+    /// The size at which the next file begins.
     limit: usize,
 }
 
@@ -184,7 +200,7 @@ impl HistoryFile {
     #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     fn open(path: &Path, max_size: usize) -> Result<Self, Failure> {
         let mut options = OpenOptions::new();
-        // A pipe without a reader is not waited for.
+        // Do not wait for the reader of a pipe.
         options.read(true).append(true).create(true).mode(0o600);
         let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
         let opened = file.and_then(|file| Ok((file.metadata()?, file)));
@@ -202,7 +218,7 @@ impl HistoryFile {
         }
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let mut opened = Self { path: path.to_owned(), file, size, limit: max_size / 2 };
-        // A line was cut, as on a disk that was full.
+        // A line is incomplete, for example because the disk was full.
         if last != [b'\n'] {
             opened.write(b"\n")?;
         }

@@ -1,4 +1,4 @@
-//! `lockkeeper why`: what has happened to a lock, from a recording.
+//! `lockkeeper why`: shows the history of a lock from a recording.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,20 @@ use crate::shared::global::Global;
 use crate::shared::{names, output, view};
 
 const NOTES: &str = "\
-It reads what lockkeeper record --file has written, and asks no server: lockkeeper show LOCK says how the lock is now. \
-What happened while nothing was recorded is not known; the lines `recording began` and `recording ended` show when.
+The input is the file of lockkeeper record --file; no server is asked. For the current state, use lockkeeper show \
+LOCK. Events outside of recordings are unknown; the lines `recording began` and `recording ended` mark their limits. \
+Between `servers away` and `servers back` only the outcome is known, and its times are when it was seen.
 
 Examples:
   lockkeeper why backups/nightly --file locks.history
   lockkeeper why backups/nightly --file locks.history --since 12h --json
 
-Exit codes: 0; 1, nothing of the lock was recorded; 65, the file cannot be read, or is no history.";
+Exit codes: 0; 1, the recording does not contain the lock; 65, the file cannot be read, or is not a history.";
 
-/// The longest file that is read, in bytes.
-const LONGEST: u64 = 1 << 30;
+/// The maximum size of a file, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
 
-/// Show what has happened to a lock, from a recording: who had it, who waited
+/// Show the history of a lock from a recording: its holders and waiters
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct WhyOptions {
@@ -36,20 +37,20 @@ pub(crate) struct WhyOptions {
     #[arg(value_parser = names::lock)]
     lock: ZnodePath,
 
-    /// What lockkeeper record has written
+    /// The file that lockkeeper record has written
     #[arg(long, env = "LOCKKEEPER_HISTORY")]
     file: PathBuf,
 
-    /// Only what happened within this time
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    /// Show only events within this time
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     since: Option<Duration>,
 
-    /// Show no more than the newest N events
+    /// Show only the newest N events
     #[arg(short = 'n', long, value_name = "N", default_value_t = 50, value_parser = names::nonzero)]
     last: usize,
 }
 
-/// The events as JSON, the oldest first. The names are stable.
+/// The events as JSON, the oldest first. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownHistory<'a> {
     lock: &'a str,
@@ -75,18 +76,19 @@ pub(crate) fn why(global: &Global, options: &WhyOptions) -> Result<u8, Failure> 
     let shown = ShownHistory { lock: options.lock.as_str(), events };
     output::show(global, &shown, || match found {
         true => text(events),
-        false => format!("nothing of {} was recorded\n", options.lock),
+        false => format!("no recorded events of {}\n", options.lock),
     })?;
     Ok(if found { Exit::Ok } else { Exit::No }.code())
 }
 
-/// Reads the lines of a file that may be missing unless `must`. A line that is cut, or of a later version, is left out.
+/// Reads the lines of a file, which may be missing unless `must`. Incomplete lines, and lines of a later version, are
+/// skipped.
 pub(super) fn read(
     file: &Path,
     must: bool,
     mut each: impl FnMut(HistoryLine),
 ) -> Result<(), Failure> {
-    let text = match read_regular_file(file, LONGEST) {
+    let text = match read_regular_file(file, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
         Err(error) => {
@@ -96,17 +98,20 @@ pub(super) fn read(
     let lines = text.split(|byte| *byte == b'\n');
     let mut understood = lines.filter_map(|line| serde_json::from_slice(line).ok()).peekable();
     if understood.peek().is_none() && !text.is_empty() {
-        let message = format!("{} is no history of lockkeeper record", file.display());
+        let message = format!("{} is not a file of lockkeeper record", file.display());
         return Err(Failure::new(Exit::Data, message));
     }
     understood.for_each(&mut each);
     Ok(())
 }
 
-/// Whether a line is about a lock, or a recording of it.
+/// Whether a line is about this lock, or about a recording that includes it.
 fn concerns(line: &HistoryLine, lock: &ZnodePath) -> bool {
     match line.event {
-        HistoryEvent::RecordingBegan | HistoryEvent::RecordingEnded => {
+        HistoryEvent::RecordingBegan
+        | HistoryEvent::RecordingEnded
+        | HistoryEvent::ServersAway
+        | HistoryEvent::ServersBack => {
             let top = line.lock.trim_end_matches('/');
             lock.as_str()
                 .strip_prefix(top)
@@ -129,15 +134,17 @@ fn row(line: &HistoryLine) -> Vec<String> {
     let (event, detail) = match line.event {
         HistoryEvent::RecordingBegan => ("recording began", None),
         HistoryEvent::RecordingEnded => ("recording ended", None),
+        HistoryEvent::ServersAway => ("servers away", None),
+        HistoryEvent::ServersBack => ("servers back", None),
         HistoryEvent::Held => ("held", Some("when the recording began".to_owned())),
         HistoryEvent::Waits => ("waits", None),
         HistoryEvent::Granted if line.lasted_ms == Some(0) => {
-            ("granted", Some("at once".to_owned()))
+            ("granted", Some("immediately".to_owned()))
         }
         HistoryEvent::Granted => ("granted", after("waited")),
-        HistoryEvent::Asked => ("asked to leave", line.request.clone()),
+        HistoryEvent::Asked => ("asked to release", line.request.clone()),
         HistoryEvent::Ended => ("ended", after("held")),
-        HistoryEvent::Left => ("left the line", after("waited")),
+        HistoryEvent::Left => ("left the queue", after("waited")),
     };
     let time = at.map(|at| view::local(at, "%F %T")).unwrap_or_default();
     let who = line.who.as_deref().map(view::printable).unwrap_or_default();

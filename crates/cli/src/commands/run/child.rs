@@ -1,4 +1,4 @@
-//! The command that runs under the lock.
+//! The command, as a child process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -25,46 +25,46 @@ use crate::shared::program::{RUN, this_program};
 
 /// A running command, the first process of its group.
 ///
-/// It is waited for by this alone, so that its id is its own for as long as it is signalled.
+/// Only this type waits for the process, so its id stays valid while it may be signalled.
 #[derive(Debug)]
 pub(super) struct Child {
     processes: Processes,
     terminal: Option<Terminal>,
-    /// Whether it was stopped by somebody else, and not continued since.
+    /// Whether another process stopped it and it was not continued since.
     is_stopped: bool,
 }
 
-/// What the command is told about its lock.
+/// The lock, as described to the command by environment variables.
 #[derive(Debug)]
 pub(super) struct Environment<'a> {
     pub(super) connection: &'a Connection,
     pub(super) held: &'a Held,
-    /// What it is told besides: of a run that runs once, or of an item.
+    /// Further variables, for a run that runs once or for an item.
     pub(super) more: Vec<(&'static str, String)>,
-    /// Its standard input, if that is not the one of this process.
+    /// Standard input; `None` inherits it from this process.
     pub(super) input: Option<File>,
 }
 
-/// Something that happened to the command.
+/// A state change of the command.
 #[derive(Debug)]
 pub(super) enum Change {
     Ended(Ended),
     /// Stopped by this signal.
     Stopped(Option<Signal>),
-    /// Continued, by whoever that was.
+    /// Continued by any process.
     Continued,
 }
 
-/// What is to be done to the command.
+/// An action on the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Term,
     Kill,
     Warned,
-    /// It must not run for now.
+    /// Stop it: it must not run for now.
     Stop,
-    /// It may run again.
-    GoOn,
+    /// Let it run again.
+    Resume,
 }
 
 /// How the command ended.
@@ -72,26 +72,26 @@ pub(super) enum Step {
 pub(super) struct Ended(WaitStatus);
 
 impl Ended {
-    /// Its exit code, as shells count.
+    /// Its exit code, by the convention of shells.
     pub(super) fn code(&self) -> u8 {
         let own = self.0.exit_status().and_then(|code| u8::try_from(code).ok());
         own.unwrap_or_else(|| signal_code(self.0.terminating_signal().unwrap_or_default()))
     }
 
-    /// Whether a signal ended it.
+    /// Whether a signal terminated it.
     pub(super) fn is_by_signal(&self) -> bool {
         self.0.signaled()
     }
 
-    /// Whether it was killed.
+    /// Whether KILL terminated it.
     pub(super) fn is_by_kill(&self) -> bool {
         self.0.terminating_signal() == Some(Signal::KILL.as_raw())
     }
 }
 
 impl Child {
-    /// Starts a command that this watchdog watches. To be called on the main thread: the kernel takes
-    /// the end of the thread that starts a child for the death of its parent.
+    /// Starts a command that this watchdog supervises. Must be called on the main thread: the kernel treats the end of
+    /// the thread that started a child as the death of the parent.
     pub(super) fn spawn(
         command: &[OsString],
         environment: Environment<'_>,
@@ -104,7 +104,7 @@ impl Child {
         if let Some(input) = environment.input {
             wrapped.stdin(input);
         }
-        // Whoever sees the command's environment is not to act in our name.
+        // The command's environment must not contain our credentials.
         wrapped.env_remove(Digest::VARIABLE);
 
         let child = watchdog
@@ -125,12 +125,12 @@ impl Child {
         self.processes.group
     }
 
-    /// Its process group, and what it has started that has left it.
+    /// Its process group, and the processes that have left the group.
     pub(super) fn processes(&self) -> &Processes {
         &self.processes
     }
 
-    /// What has happened since this was asked last; `None`: nothing more.
+    /// The next state change since the last call; `None` after the last one.
     pub(super) fn poll(&self) -> Result<Option<Change>, Failure> {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
         let change = waitpid(Some(self.group()), options).map_err(|error| {
@@ -143,87 +143,87 @@ impl Child {
         }))
     }
 
-    /// Passes a signal on to the whole group.
+    /// Forwards a signal to the whole group.
     pub(super) fn signal(&self, signal: Signal) {
-        tracing::debug!(?signal, group = self.group().as_raw_nonzero(), "passed on");
-        // Fails if the whole group has ended, of which we are about to hear.
+        tracing::debug!(?signal, group = self.group().as_raw_nonzero(), "signal forwarded");
+        // Fails if the whole group has ended, which is noticed next.
         let _ = kill_process_group(self.group(), signal);
     }
 
     /// Asks the group to end.
     pub(super) fn ask_to_end(&self) {
         self.signal(Signal::TERM);
-        // A stopped process does not notice.
+        // A stopped process does not handle TERM until it is continued.
         self.signal(Signal::CONT);
     }
 
-    /// Does what the lock demands.
+    /// Does what the state of the lock requires.
     pub(super) fn take(&mut self, step: Step) {
         match step {
             Step::Warned => {}
             Step::Stop => self.signal(Signal::STOP),
-            // What somebody else has stopped before stays stopped.
-            Step::GoOn if self.is_stopped => {}
-            Step::GoOn => self.resume(),
+            // If another process stopped it before, it stays stopped.
+            Step::Resume if self.is_stopped => {}
+            Step::Resume => self.resume(),
             Step::Kill => self.processes.signal(&[Signal::KILL]),
-            // A stopped process does not notice.
+            // A stopped process does not handle TERM until it is continued.
             Step::Term => self.processes.signal(&[Signal::TERM, Signal::CONT]),
         }
     }
 
-    /// The command was stopped. If it only wanted the terminal, it gets it and goes on. Otherwise
-    /// we stop with it, as the shell waits for us and not for the command; [`Child::resume`] is
-    /// called when the shell continues us. A session that is stopped for too long is lost, and the
-    /// command then never runs again.
+    /// Handles a command that was stopped. If it only needs the terminal, it gets the terminal and continues. Otherwise
+    /// this process stops as well, because the shell waits for it and not for the command. [`Child::resume`] is called
+    /// when the shell continues this process. If that takes too long, the session expires, and the command never runs
+    /// again.
     pub(super) fn stopped(&mut self, by: Option<Signal>) {
         self.is_stopped = true;
         let group = self.group();
         let wants_terminal = matches!(by, Some(Signal::TTIN | Signal::TTOU));
-        // It may have stopped just before it was lent the terminal.
+        // It may have stopped just before it got the terminal.
         let can_read = |terminal: &mut Terminal| terminal.is_with(group) || terminal.lend(group);
         if wants_terminal && self.terminal.as_mut().is_some_and(can_read) {
-            return self.go_on();
+            return self.continue_group();
         }
 
-        // A STOP from elsewhere is nobody's wish to have the shell back.
+        // STOP comes from another process, so the user has not asked for the shell.
         if by == Some(Signal::STOP) {
             return;
         }
         if is_on_its_own() {
-            return self.go_on();
+            return self.continue_group();
         }
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back(group, false);
         }
 
-        // Ctrl-Z is meant for all of a job: a script that runs us, the other end of a pipe. We
-        // listen to TSTP, so that it does not stop us, and pass it on to a group that has stopped.
+        // Ctrl-Z is meant for the whole job: for a script that started this process, or the other end of a pipe. This
+        // process handles TSTP, so it is not stopped by the signal, and sends it to a group that is already stopped.
         let _ = kill_current_process_group(Signal::TSTP);
         let _ = kill_process(getpid(), Signal::STOP);
     }
 
-    /// Lets a stopped command go on, with the terminal if we have it again.
+    /// Continues a stopped command, with the terminal if this process has it again.
     pub(super) fn resume(&mut self) {
         self.offer_terminal();
-        self.go_on();
+        self.continue_group();
     }
 
-    /// Somebody has continued it, or wishes to.
+    /// Another process has continued it, or wants to.
     pub(super) fn continued(&mut self) {
         self.is_stopped = false;
     }
 
-    /// Whether it was stopped by somebody else, and is to stay so.
+    /// Whether another process stopped it, so that it must stay stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    fn go_on(&mut self) {
+    fn continue_group(&mut self) {
         self.is_stopped = false;
         self.signal(Signal::CONT);
     }
 
-    /// The command has ended: the terminal is ours again.
+    /// Takes the terminal back after the command has ended.
     pub(super) fn finish(&mut self, ended: &Ended) {
         let group = self.group();
         if let Some(terminal) = &mut self.terminal {
@@ -243,7 +243,7 @@ impl Environment<'_> {
     fn variables(&self) -> Vec<(&'static str, OsString)> {
         let own = |text: &str| OsStr::new(text).to_owned();
         let guards = self.held.guards();
-        // A line for each lock. None of these has control characters.
+        // One line for each lock. None of these values contains control characters.
         let each = |of: fn(&Guard) -> String| {
             OsString::from(guards.iter().map(of).collect::<Vec<_>>().join("\n"))
         };
@@ -261,7 +261,7 @@ impl Environment<'_> {
         variables
     }
 
-    /// Wall time is what a command can compare with, whatever it is written in.
+    /// In wall-clock time, which programs in any language can compare.
     fn deadline_unix_ms(&self) -> u128 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         (now + self.held.remaining()).as_millis()

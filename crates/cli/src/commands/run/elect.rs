@@ -1,15 +1,15 @@
-//! `lockkeeper elect`: a command that runs while this program leads.
+//! `lockkeeper elect`: runs a command while this program leads.
 
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use lockkeeper::{Clock, Contact, Election, ZnodePath};
 
-use super::attend::{CalledOff, OnRevoke};
 use super::events::{Event, Events};
 use super::job::{CommandOptions, Job};
 use super::lock::{Held, Lock};
 use super::release::{HOPELESS_LIMIT, RELEASE_LIMIT, release};
+use super::supervise::{EndRequest, OnRevoke};
 use super::wait::{self, WaitOutcome};
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
@@ -21,22 +21,22 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 
 const NOTES: &str = "\
-The candidates stand in a line, and the first one leads. Its command runs. If the command ends by itself, this ends with its \
-exit code. If the lead is lost, or another program asks for it (lockkeeper revoke NAME), the command is ended as \
-by lockkeeper run, and the candidate stands at the end of the line again. So lockkeeper revoke moves the lead to the next \
-candidate.
+The candidates wait in a queue, and the first one leads and runs its command. If the command ends by itself, elect \
+exits with its exit code. If the lead is lost, or another program requests it (lockkeeper revoke NAME), the command \
+is ended as by lockkeeper run, and the candidate joins the end of the queue. So lockkeeper revoke moves the lead to \
+the next candidate.
 
-The command gets the environment of lockkeeper run; LOCKKEEPER_TOKEN is larger for every later leader. An election is a lock: \
-lockkeeper show NAME lists the candidates, lockkeeper leader NAME prints who leads, and what --data says.
+The command gets the environment of lockkeeper run; LOCKKEEPER_TOKEN is larger for every later leader. An election \
+is a lock: lockkeeper show NAME lists the candidates, and lockkeeper leader NAME prints the leader with its --data.
 
 Examples:
   lockkeeper elect scheduler -- ./scheduler
   lockkeeper elect api --data 10.0.0.7:8080 -- ./serve
   while addr=$(lockkeeper leader api); do ...; done
 
-Exit codes: the command's own; 1, it was not elected (-n, -w; or the code of -E); others: lockkeeper run --help";
+Exit codes: the command's own; 1, not elected (-n, -w; or the code of -E); others: lockkeeper run --help";
 
-/// Run a command while leading an election; stand by until then
+/// Run a command while leading an election; wait until then
 #[derive(Debug, Args)]
 #[command(override_usage = "lockkeeper elect [OPTIONS] <NAME> -- <CMD>...", after_long_help = NOTES)]
 pub(crate) struct ElectOptions {
@@ -44,15 +44,15 @@ pub(crate) struct ElectOptions {
     #[arg(id = "election", value_parser = names::lock, value_name = "NAME")]
     election: ZnodePath,
 
-    /// What others read of the leader, such as its address: lockkeeper leader
+    /// Data for others to read while this candidate leads, such as its address: lockkeeper leader
     #[arg(long, value_name = "TEXT", value_parser = names::remark)]
     data: Option<String>,
 
-    /// What the candidate is called; without it, HOST-PROCESS
+    /// The candidate's name [default: HOST-PROCESS]
     #[arg(long, value_name = "NAME", value_parser = names::remark)]
     name: Option<String>,
 
-    /// Do not stand by: end if another candidate leads
+    /// Do not wait: exit if another candidate leads
     #[arg(short, long, visible_alias = "nb", conflicts_with = "wait")]
     nonblock: bool,
 
@@ -63,14 +63,14 @@ pub(crate) struct ElectOptions {
     job: CommandOptions,
 }
 
-/// How a time of leading ended.
+/// How a term as the leader ended.
 enum TermEnd {
-    /// The candidate stands again.
+    /// The candidate runs for election again.
     Again,
     Over(u8),
 }
 
-/// Stands, and runs the command whenever this candidate leads, until the command ends by itself.
+/// Runs for election, and runs the command whenever this candidate leads, until the command ends by itself.
 pub(crate) async fn elect(global: &Global, mut options: ElectOptions) -> Result<u8, Failure> {
     options.job.check()?;
     let events =
@@ -85,7 +85,7 @@ pub(crate) async fn elect(global: &Global, mut options: ElectOptions) -> Result<
     if !is_lost || connection.client.contact() == Contact::Connected {
         connection.close().await;
     }
-    // Not before: if we are killed while we resign, it closes the session.
+    // Not earlier: if this process is killed while it resigns, the watchdog closes the session.
     watchdog.dismiss();
     result.inspect_err(|failure| events.failed(failure))
 }
@@ -96,14 +96,14 @@ async fn stand(
     events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
-    let terms = options.job.terms(connection, options.wait.quiet)?;
+    let times = options.job.times(connection, options.wait.quiet)?;
     let mut signals = Signals::listen()?;
     let mut election = Election::builder(&connection.client, options.election.as_str());
     if let Some(name) = &options.name {
         election = election.id(name);
     }
     let lock = Lock::Lead(election.build()?);
-    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, times, events };
 
     loop {
         let began = Clock.now();
@@ -114,7 +114,7 @@ async fn stand(
             WaitOutcome::Held(held) => {
                 events.write(Event::acquired(&held, waited_ms()));
                 match term(&job, options, *held, &mut signals, watchdog).await? {
-                    TermEnd::Again => tell(&format!("{}: standing again", options.election)),
+                    TermEnd::Again => tell(&format!("{}: waiting to lead again", options.election)),
                     TermEnd::Over(code) => return Ok(code),
                 }
             }
@@ -132,7 +132,7 @@ async fn stand(
     }
 }
 
-/// Runs the command while this candidate leads, and resigns.
+/// Runs the command while this candidate leads, and resigns afterwards.
 async fn term(
     job: &Job<'_>,
     options: &ElectOptions,
@@ -153,8 +153,8 @@ async fn term(
         resign(held, RELEASE_LIMIT).await;
         return Err(failure);
     }
-    // We stood still, or the servers did, since the election.
-    if !job.terms.leaves_time(&held) {
+    // This process or the servers may have been paused since the election.
+    if !job.times.leaves_time(&held) {
         resign(held, HOPELESS_LIMIT).await;
         return Ok(TermEnd::Again);
     }
@@ -177,9 +177,9 @@ async fn term(
     };
 
     resign(held, ran.release_limit(connection)).await;
-    Ok(match (ran.lost, ran.called_off) {
-        (_, CalledOff::BySignal(_)) => TermEnd::Over(ran.code),
-        (Some(Exit::Lost), _) | (None, CalledOff::ByRequest) => TermEnd::Again,
+    Ok(match (ran.lost, ran.end_request) {
+        (_, EndRequest::BySignal(_)) => TermEnd::Over(ran.code),
+        (Some(Exit::Lost), _) | (None, EndRequest::ByRequest) => TermEnd::Again,
         _ => TermEnd::Over(ran.code),
     })
 }

@@ -1,6 +1,6 @@
-//! What happens to a run, for programs: one JSON text a line (`--json-log`).
+//! The events of a run for other programs, as one JSON object per line (`--json-log`).
 //!
-//! `docs/run-log.md` has all events and their fields; these names are kept.
+//! `docs/run-log.md` describes all events and their fields. The names are stable.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -17,10 +17,10 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 use crate::shared::view;
 
-/// The names of a log that is standard error.
+/// The names that mean standard error.
 const STDERR: [&str; 2] = ["-", "/dev/stderr"];
 
-/// Where events are written to, if anywhere.
+/// The log of events, if there is one.
 #[derive(Debug)]
 pub(super) struct Events {
     log: RefCell<Option<Log>>,
@@ -28,9 +28,9 @@ pub(super) struct Events {
 
 #[derive(Debug)]
 struct Log {
-    /// What the user called it.
+    /// The name that the user gave.
     name: String,
-    /// Whether a loss was written, which is written once.
+    /// Whether the loss was already written: it is written once.
     is_lost: bool,
     sink: EventSink,
     source: EventSource,
@@ -42,7 +42,7 @@ enum EventSink {
     Stderr,
 }
 
-/// What tells the events of one run from those of others.
+/// Identifies the run that an event belongs to.
 #[derive(Debug, Serialize)]
 struct EventSource {
     run: String,
@@ -51,14 +51,14 @@ struct EventSource {
     locks: Vec<String>,
 }
 
-/// Something that happened. Times that something took are in milliseconds.
+/// An event. Durations are in milliseconds.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Event<'a> {
     /// The lock has not been free for a second.
     Waiting { holder: Option<&'a str> },
-    /// The lock is held. One node and one token for each lock, in the order of `locks`.
-    /// `item`: that of a queue. `name`: the thing of a pool.
+    /// The lock is held. There is one node and one token for each lock, in the order of `locks`. `item`: the item of a
+    /// queue. `name`: the thing of a pool.
     Acquired {
         waited_ms: u128,
         nodes: Vec<String>,
@@ -68,34 +68,35 @@ pub(super) enum Event<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    /// It is recorded that the command begins (`--once-per`, `--every`). `attempt`: 1, or more if earlier ones
-    /// have no end.
+    /// The start of the command was recorded (`--once-per`, `--every`). `attempt`: 1, or more if earlier runs have no
+    /// recorded end.
     Begun { key: &'a str, attempt: u32 },
-    /// The command does not run, as an earlier run is `done` or `unfinished`, or a later time has `passed` it.
+    /// The command does not run: an earlier run is `done` or `unfinished`, or a later time has already started
+    /// (`passed`).
     NotRun { key: &'a str, reason: &'static str, code: u8 },
-    /// The command runs, in a process group of this number.
+    /// The command is running in the process group with this number.
     Started { command_pid: i32 },
-    /// No server has renewed the lease, and the command stands still.
+    /// No server has renewed the lease, and the command is paused.
     Paused,
-    /// It goes on.
+    /// The command has resumed.
     Resumed { paused_ms: u128 },
-    /// Another program has asked for the lock.
+    /// Another program has requested the lock.
     Revoked { lock: &'a str, by: Option<&'a str>, reason: Option<&'a str> },
     /// The lock is lost, or cannot be kept for as long as the command takes to end.
     Lost { reason: &'a str },
-    /// The command has run for longer than it may.
+    /// The command has exceeded its maximum running time.
     Overran { max_run_ms: u128 },
-    /// The command has ended. `code`: that of the run.
+    /// The command has ended. `code`: the exit code of the run.
     Ended { code: u8, ran_ms: u128 },
-    /// No end is recorded of a command that runs once.
+    /// A command that runs once has ended, and its end is not recorded.
     Unfinished { key: &'a str, reason: &'a str },
-    /// The lock is given back. `confirmed`: by a server.
+    /// The lock was released. `confirmed`: a server has confirmed it.
     Released { held_ms: u128, confirmed: bool },
     /// The lock was not free.
     Conflict { code: u8, waited_ms: u128 },
     /// A signal ended the wait.
     Interrupted { code: u8, waited_ms: u128 },
-    /// Nothing of the above: what standard error says, with its exit code.
+    /// Another failure, as reported on standard error, with the exit code.
     Failed { code: u8, error: &'a str },
 }
 
@@ -120,10 +121,10 @@ struct EventLine<'a> {
 }
 
 impl Events {
-    /// Opens a log for the events of a run of these locks; without a path, they are written nowhere.
+    /// Opens a log for the events of a run of these locks. Without a path, events are not written.
     ///
     /// # Errors
-    /// If there is none, and it cannot be made.
+    /// If the file cannot be opened or created.
     pub(super) fn open(path: Option<&Path>, locks: &[ZnodePath]) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self { log: RefCell::new(None) }) };
         let sink = match STDERR.iter().any(|name| path == Path::new(name)) {
@@ -149,13 +150,13 @@ impl Events {
         })
     }
 
-    /// Whether there is a log.
+    /// Whether events are written.
     pub(super) fn are_written(&self) -> bool {
         self.log.borrow().is_some()
     }
 
-    /// Writes one line. A log that cannot be written disturbs neither the lock nor the command: it is told
-    /// once, and is not written any more.
+    /// Writes one line. A log that cannot be written affects neither the lock nor the command: the error is reported
+    /// once, and no further events are written.
     pub(super) fn write(&self, event: Event<'_>) {
         let mut log = self.log.borrow_mut();
         let Some(open) = log.as_mut() else { return };
@@ -166,14 +167,12 @@ impl Events {
         if let Err(error) = open.write(&event) {
             let name = std::mem::take(&mut open.name);
             *log = None;
-            tell(&format!(
-                "--json-log {name}: {error}; the events of this run are not written any more"
-            ));
+            tell(&format!("--json-log {name}: {error}; no further events of this run are written"));
         }
     }
 
-    /// Writes that another program asks for a lock. Returns who and why, as far as it said so: " by ann on db1: a
-    /// restore".
+    /// Writes that another program requests a lock. Returns the requester and the reason, if the request contains them:
+    /// " by ann on db1: a restore".
     pub(super) fn revoked(&self, held: &Held, path: &ZnodePath) -> String {
         let request = held.request(path);
         let by = request.as_ref().and_then(|asked| asked.by.as_deref());
@@ -194,7 +193,7 @@ impl Log {
         let time = format!("{:.3}", jiff::Timestamp::now());
         let mut line = serde_json::to_vec(&EventLine { time, event, source: &self.source })?;
         line.push(b'\n');
-        // With one call, so that several runs can share a file.
+        // A single write, so that several runs can share a file.
         let written = match &mut self.sink {
             EventSink::File(file) => file.write(&line)?,
             EventSink::Stderr => io::stderr().lock().write(&line)?,
@@ -206,8 +205,8 @@ impl Log {
     }
 }
 
-/// Standard error; a pipe is opened once more, so that a slow reader keeps nothing waiting. Not a file: what
-/// is appended to it by one of two that have it open would be written over by the other.
+/// Standard error. A pipe is opened again for non-blocking writes, so that a slow reader does not block the run. A file
+/// is not: two open files have separate positions, and their writes would overwrite each other.
 fn stderr() -> EventSink {
     let is_pipe = fstat(io::stderr())
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo);
@@ -215,7 +214,7 @@ fn stderr() -> EventSink {
     opened.map_or(EventSink::Stderr, EventSink::File)
 }
 
-/// Opens a file for additions, which never wait: a pipe may be full, or have no reader.
+/// Opens a file for appending without blocking: a pipe may be full, or have no reader.
 #[expect(clippy::disallowed_methods, reason = "the user names the file, or the kernel does")]
 fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();

@@ -1,4 +1,4 @@
-//! The end of a process group, and its standstill.
+//! Waits until a process group has ended or is stopped.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,10 @@ use lockkeeper_engine::files::read_kernel_file;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
-/// How often a group that was killed is looked at. The kernel takes milliseconds to end one.
+/// How often to check a group that was killed. The kernel needs milliseconds to end one.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Waits until all of a group that was stopped stands still; `false` if that takes longer than the
-/// limit.
+/// Waits until all processes of a stopped group are stopped; `false` if that takes longer than the limit.
 pub(super) fn stops_within(group: Pid, limit: Duration) -> bool {
     within(limit, || stands_still(group))
 }
@@ -30,27 +29,26 @@ fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Whether nothing of a group can run any more. In doubt it can.
+/// Whether no process of a group can run any more. If that is unknown, `false`.
 pub(super) fn has_ended(group: Pid) -> bool {
-    // A process that nobody has waited for still counts as a member, and where process 1 waits for
-    // nobody it does so for ever.
+    // A zombie still counts as a member of the group. If process 1 does not reap orphans, it stays for ever.
     test_kill_process_group(group) == Err(Errno::SRCH) || has_only_zombies(group)
 }
 
-/// Whether no thread of a group runs. One that waits in the kernel and cannot be interrupted has not
-/// stopped yet. In doubt, something runs.
+/// Whether no thread of a group runs. A thread in an uninterruptible wait in the kernel has not stopped yet. If the
+/// state is unknown, `false`.
 fn stands_still(group: Pid) -> bool {
     test_kill_process_group(group) == Err(Errno::SRCH) || are_all_in(group, &['T', 't', 'Z', 'X'])
 }
 
-/// Whether there are members, and all are zombies.
+/// Whether the group has members and all of them are zombies.
 fn has_only_zombies(group: Pid) -> bool {
-    // All threads: the first one of a process can end before the others.
+    // Check all threads: the first thread of a process can end before the others.
     are_all_in(group, &['Z', 'X'])
 }
 
-/// Whether there are members, and each of their threads is in one of these states. Where there is no
-/// `/proc`, or it hides the processes of other users, nobody knows.
+/// Whether the group has members and each of their threads is in one of these states. `false` if that is unknown,
+/// because `/proc` is missing or hides the processes of other users.
 fn are_all_in(group: Pid, states: &[char]) -> bool {
     if stat(Path::new("/proc/1")).is_none() {
         return false;
@@ -67,7 +65,7 @@ fn is_member(process: &Path, group: Pid) -> bool {
 
 /// Whether all threads of a process are in one of these states.
 fn is_in(process: &Path, states: &[char]) -> bool {
-    // A process that has been waited for has no folder any more.
+    // A process that was reaped has no directory any more.
     let Ok(threads) = fs::read_dir(process.join("task")) else { return true };
     let mut stats = threads.flatten().filter_map(|thread| stat(&thread.path()));
     stats.all(|stat| states.contains(&stat.state))
@@ -81,7 +79,7 @@ struct Stat {
 /// Reads `/proc/<pid>/stat`: `PID (NAME) STATE PARENT GROUP ...`.
 fn stat(folder: &Path) -> Option<Stat> {
     let text = read_kernel_file(folder.join("stat")).ok()?;
-    // A name may have blanks and brackets in it.
+    // A name may contain spaces and parentheses.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -98,11 +96,11 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything takes on a busy machine.
+    /// Longer than any step takes on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
 
     fn start() -> (Child, Pid) {
-        // A thousand seconds are more than any test takes. The shell starts a second process.
+        // A thousand seconds are longer than any test takes. The shell starts a second process.
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000; true"]).stdin(Stdio::null()).process_group(0);
         let child = command.spawn().unwrap();
@@ -110,7 +108,7 @@ mod tests {
         (child, group)
     }
 
-    /// Seen to fail when zombies count as members that can run.
+    /// Fails if zombies count as members that can run.
     #[test]
     fn a_group_has_ended_when_all_of_it_are_zombies() {
         let (mut child, group) = start();
@@ -121,7 +119,7 @@ mod tests {
         kill_process_group(group, Signal::CONT).unwrap();
         assert!(within(LONG, || !stands_still(group)), "it runs");
         kill_process_group(group, Signal::KILL).unwrap();
-        assert!(within(LONG, || has_ended(group)), "it is killed, and nobody has waited for it");
+        assert!(within(LONG, || has_ended(group)), "it was killed and not reaped");
         child.wait().unwrap();
         assert!(has_ended(group));
     }

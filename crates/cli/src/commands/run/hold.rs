@@ -1,7 +1,7 @@
-//! `lockkeeper hold`: a lock that is held without a command.
+//! `lockkeeper hold`: holds a lock without a command.
 //!
-//! The watchdog of `run` is used here too: if lockkeeper is killed, it closes the session, so that the lock is
-//! free at once.
+//! The watchdog of `run` is used here as well: if lockkeeper is killed, the watchdog closes the session, so the lock is
+//! free immediately.
 
 use std::slice;
 use std::time::{Duration, SystemTime};
@@ -28,31 +28,29 @@ use crate::shared::output::{print, print_to_reader, tell};
 use crate::shared::signals::Signals;
 use crate::shared::{names, output, view};
 
-/// A timer does not count the time in which the machine is suspended, so the clock is looked at again and
-/// again.
+/// Timers do not count the time during which the machine is suspended, so the clock is checked at this interval.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// What the holder is called where the queue is shown.
+/// The holder's name in the queue.
 const LABEL: &str = "hold";
 
 const NOTES: &str = "\
-One line on standard output says that the lock is held: the lock, its fencing token, and until when. \
-With --json it is one object. Those who wait, and lockkeeper show and ls, see the user, the host and --why.
+When the lock is held, one line on standard output names the lock, its fencing token, and until when it is held. \
+With --json it is one object. Waiting programs, and lockkeeper show and ls, display the user, the host and --why.
 
 The lock is released on Ctrl-C, TERM, HUP or QUIT, at the time of --for or --until, and when another \
-program asks for it (lockkeeper revoke).
+program requests it (lockkeeper revoke).
 
-The lock is held as long as this process lives and its servers answer. If it is killed, the lock is free at \
-once, or when the session expires. If it is stopped (Ctrl-Z, or a suspended machine) for longer than the \
-lease, the lock is lost, and this command says so when it goes on (79). A lock that is held over a reboot \
-is not offered: a node that outlives its session frees itself never, and after a crash no program could \
-tell that it belongs to nobody.
+The lock is held as long as this process lives and its servers answer. If it is killed, the lock is free \
+immediately, or when the session expires. If it is stopped (Ctrl-Z, or a suspended machine) for longer than the \
+lease, the lock is lost, and this command reports that when it resumes (79). A lock cannot be held over a reboot: \
+its node would outlive the session, and after a crash no program could know that it is abandoned.
 
 Exit codes: 0, released by its user, or at its time; 1, a request to release it came first, or the lock was \
 not free (-n, -w; or the code of -E); 79, the lock was lost; 128 + n, signal n came while waiting for the \
 lock. All others: lockkeeper run --help.";
 
-/// Hold a lock without a command, until Ctrl-C or a time
+/// Hold a lock without a command, until Ctrl-C or a given time
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct HoldOptions {
@@ -61,16 +59,16 @@ pub(crate) struct HoldOptions {
     lock: ZnodePath,
 
     /// Release it after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = names::some_time,
+    #[arg(long = "for", value_name = "DURATION", value_parser = names::nonzero_duration,
           allow_hyphen_values = true, conflicts_with = "until")]
     length: Option<Duration>,
 
-    /// Release it then: 18:30 or 18:30:00 (local time, today or else tomorrow), or a time with a date and
+    /// Release it at this time: 18:30 or 18:30:00 (local time, today or else tomorrow), or a time with a date and
     /// a time zone such as 2027-01-31T18:30:00+01:00
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
 
-    /// What it is held for, in at most 1024 bytes; everyone who may read the lock sees it
+    /// The reason, in at most 1024 bytes, for all users who may read the lock
     #[arg(long, value_name = "TEXT", value_parser = names::remark)]
     why: Option<String>,
 
@@ -85,18 +83,18 @@ pub(crate) struct HoldOptions {
     which: LockOptions,
 }
 
-/// A held lock as JSON. The names are stable.
+/// A held lock as JSON. The field names are stable.
 #[derive(Debug, Serialize)]
 struct ShownHold<'a> {
     lock: &'a str,
     node: &'a str,
-    /// As text: it may be more than a number, and is larger than what some readers keep exactly.
+    /// A string: a token may contain more than a number, and may exceed the integers that JSON readers keep exactly.
     token: String,
     session: String,
     held_since_unix_ms: u128,
-    /// `null`: until a signal.
+    /// `null` if it is held until a signal.
     until_unix_ms: Option<i64>,
-    /// The same by the local clock.
+    /// The same time, by the local clock.
     until: Option<String>,
 }
 
@@ -108,7 +106,7 @@ enum End {
     Lost(LossReason),
 }
 
-/// Holds the lock, and gives the exit code.
+/// Holds the lock, and returns the exit code.
 pub(crate) async fn hold(global: &Global, mut options: HoldOptions) -> Result<u8, Failure> {
     options.which.check(slice::from_ref(&options.lock))?;
     options.which.why = options.why.take();
@@ -120,7 +118,7 @@ pub(crate) async fn hold(global: &Global, mut options: HoldOptions) -> Result<u8
     let mut is_cut = false;
     if let Some(until) = options.until {
         let left = left(until).ok_or_else(|| {
-            let message = format!("--until is over: it means {}", in_words(until));
+            let message = format!("--until is in the past: it means {}", in_words(until));
             Failure::new(Exit::Usage, message)
         })?;
         is_cut = limit.is_none_or(|limit| limit > left);
@@ -134,7 +132,7 @@ pub(crate) async fn hold(global: &Global, mut options: HoldOptions) -> Result<u8
     if !is_lost || connection.client.contact() == Contact::Connected {
         connection.close().await;
     }
-    // Not before: if we are killed while we release the lock, it closes the session.
+    // Not earlier: if this process is killed while it releases the lock, the watchdog closes the session.
     watchdog.dismiss();
 
     if is_cut && result.as_ref().is_ok_and(|code| *code == options.wait.conflict_exit_code) {
@@ -166,7 +164,7 @@ async fn with_session(
     }
 }
 
-/// Says that it is held, and holds it.
+/// Announces the lock, and holds it.
 async fn keep(
     global: &Global,
     connection: &Connection,
@@ -200,7 +198,7 @@ async fn keep(
         }
         End::Asked => {
             let by = view::by_whom(guard.revoke_request().as_ref());
-            tell(&format!("{path}: another program asks for it{by}; releasing it"));
+            tell(&format!("{path}: release requested{by}; releasing it"));
             Exit::No
         }
         End::Signal | End::Time => Exit::Ok,
@@ -229,18 +227,18 @@ fn announce(
     }
     let until = until
         .map_or_else(|| "until Ctrl-C".to_owned(), |until| format!("until {}", in_words(until)));
-    // A reader that has gone knows what it wanted to know.
+    // A closed pipe is not an error.
     print_to_reader(&format!("{} is held, token {}, {until}\n", guard.path(), guard.token()))
         .map(|_| ())
 }
 
-/// Waits for a signal that ends it.
+/// Waits for a signal that ends the hold.
 async fn end_signal(signals: &mut Signals) {
     while !matches!(signals.next().await, Signal::INT | Signal::TERM | Signal::HUP | Signal::QUIT) {
     }
 }
 
-/// Ends then, by the local clock; never, if there is no time.
+/// Returns at this time, by the local clock. Without a time, never returns.
 async fn over(until: Option<Timestamp>) {
     let Some(until) = until else { return std::future::pending().await };
     while let Some(left) = left(until) {
@@ -248,7 +246,7 @@ async fn over(until: Option<Timestamp>) {
     }
 }
 
-/// How long it is until then; `None` if that is over.
+/// The time that is left; `None` if the time has passed.
 fn left(until: Timestamp) -> Option<Duration> {
     let left = Duration::try_from(until.duration_since(Timestamp::now())).ok();
     left.filter(|left| !left.is_zero())
@@ -271,13 +269,13 @@ fn in_words(time: Timestamp) -> String {
     }
 }
 
-/// Reads a moment: a time of today or else of tomorrow, or a timestamp.
+/// Parses a time of today or else tomorrow, or a timestamp.
 fn moment(text: &str) -> Result<Timestamp, String> {
     next_moment(text, &Zoned::now())
 }
 
 fn next_moment(text: &str, now: &Zoned) -> Result<Timestamp, String> {
-    // A time alone; a timestamp has one too, and more.
+    // Only a time: a timestamp contains a time as well, but is longer.
     let is_time_alone = text.contains(':') && text.len() <= "18:30:00".len();
     if let Some(time) = text.parse::<Time>().ok().filter(|_| is_time_alone) {
         let on = |day: jiff::civil::Date| day.to_datetime(time).to_zoned(now.time_zone().clone());

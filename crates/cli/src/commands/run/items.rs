@@ -1,4 +1,4 @@
-//! `lockkeeper queue work`: a command for each item of a queue.
+//! `lockkeeper queue work`: runs a command for each item of a queue.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -9,11 +9,11 @@ use clap::Args;
 use lockkeeper::{Clock, Failure as _, Item, Queue, QueueError, Raw, ZnodePath};
 use tokio::time::sleep;
 
-use super::attend::{CalledOff, OnRevoke};
 use super::events::{Event, Events};
 use super::job::{CommandOptions, Job, Ran};
 use super::lock::Held;
 use super::release::keep_engine;
+use super::supervise::{EndRequest, OnRevoke};
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting;
@@ -24,33 +24,34 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 
 /// The longest pause before a retry.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 const NOTES: &str = "\
-The command gets the item on its standard input. In its environment are LOCKKEEPER_ITEM, the id of the item; \
-LOCKKEEPER_ATTEMPT, 1 or more; LOCKKEEPER_TOKEN, which is larger each time an item is taken; and what lockkeeper run sets.
+The command gets the item on its standard input. Its environment contains LOCKKEEPER_ITEM, the id of the item; \
+LOCKKEEPER_ATTEMPT, 1 or more; LOCKKEEPER_TOKEN, which is larger each time an item is taken; and the variables of \
+lockkeeper run.
 
-Its exit code ends the item: 0, it is done; 65, its data is bad, and it becomes a dead letter; 126 or 127, the command \
-cannot be run, so the item is given back and this ends with that code; any other, it is tried again, after --retry-after, then \
-twice as long and so on up to a minute. After --max-tries it is a dead letter. A command that runs for longer than --max-run \
-has failed.
+Its exit code decides about the item: 0, it is done; 65, its data is bad, and it becomes a dead letter; 126 or 127, \
+the command cannot be executed, so the item is given back and queue work exits with that code; any other code, it is \
+tried again, after --retry-after, then twice as long and so on up to a minute. After --max-tries it becomes a dead \
+letter. A command that runs for longer than --max-run has failed.
 
-An item belongs to one command at a time. If the item is lost (the servers could not be reached for too long), or cancelled, \
-the command is ended as by lockkeeper run. If this process is killed, so is the command, and the item goes to the next \
-worker. INT, TERM, HUP and QUIT are passed on to the command; this ends when the command has, and an item whose command failed then is \
-given back.
+An item belongs to one command at a time. If the item is lost (the servers could not be reached for too long) or \
+cancelled, the command is ended as by lockkeeper run. If queue work is killed, so is the command, and the item goes \
+to the next worker. INT, TERM, HUP and QUIT are forwarded to the command; queue work exits after the command, and an \
+item whose command then failed is given back.
 
-An item that was done is never taken again. What its command did outside may be done twice if the worker is lost after that: let it refuse \
-an id that it has seen.
+An item that is done is never taken again. If a worker fails after its command has changed other systems and before \
+the item is done, the command runs again: let it reject an id that it has already processed.
 
 Examples:
   lockkeeper queue put jobs cat.jpg dog.jpg
   lockkeeper queue work jobs -- sh -c 'read -r name; ./resize \"$name\"'
   lockkeeper queue work jobs --until-empty -c 'xargs ./resize'
 
-Exit codes: 0, --until-empty or --items came to its end; 126 and 127; 128 + n, signal n came; others: lockkeeper run --help";
+Exit codes: 0, ended by --until-empty or --items; 126 and 127; 128 + n, signal n came; others: lockkeeper run --help";
 
-/// Run a command for each item, one at a time; start several for more
+/// Run a command for each item, one at a time; run several workers for parallel work
 #[derive(Debug, Args)]
 #[command(override_usage = "lockkeeper queue work [OPTIONS] <NAME> -- <CMD>...", after_long_help = NOTES)]
 pub(crate) struct WorkOptions {
@@ -58,15 +59,15 @@ pub(crate) struct WorkOptions {
     #[arg(value_parser = names::lock, value_name = "NAME")]
     name: ZnodePath,
 
-    /// End when no item can be taken
+    /// Exit when no item can be taken
     #[arg(long)]
     until_empty: bool,
 
-    /// End after N items
+    /// Exit after N items
     #[arg(long, value_name = "N", value_parser = names::nonzero)]
     items: Option<usize>,
 
-    /// Make a dead letter of an item that was taken N times
+    /// Make an item a dead letter after it was taken N times
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..))]
     max_tries: u32,
@@ -76,7 +77,7 @@ pub(crate) struct WorkOptions {
           allow_hyphen_values = true)]
     retry_after: Duration,
 
-    /// As the options of all commands say.
+    /// The value of the global option.
     #[arg(skip)]
     quiet: bool,
 
@@ -84,7 +85,7 @@ pub(crate) struct WorkOptions {
     job: CommandOptions,
 }
 
-/// What follows an item.
+/// What to do after an item.
 enum After {
     Next,
     /// The item was not ended, and does not count.
@@ -92,7 +93,7 @@ enum After {
     End(u8),
 }
 
-/// Works on items until there is a reason to end.
+/// Works on items until it must end.
 pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8, Failure> {
     options.quiet = global.quiet;
     options.job.check()?;
@@ -104,7 +105,7 @@ pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8
     let mut watchdog = Watchdog::start(&connection)?;
     let result = work_on(&connection, &options, &events, &mut watchdog).await;
     connection.close().await;
-    // Not before: if we are killed while an item is given back, it closes the session.
+    // Not earlier: if this process is killed while an item is given back, the watchdog closes the session.
     watchdog.dismiss();
     result.inspect_err(|failure| events.failed(failure))
 }
@@ -115,15 +116,15 @@ async fn work_on(
     events: &Events,
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
-    let terms = options.job.terms(connection, options.quiet)?;
+    let times = options.job.times(connection, options.quiet)?;
     let mut signals = Signals::listen()?;
     let queue = Queue::<Bytes>::builder(&connection.client, options.name.as_str())
         .max_tries(options.max_tries)
-        .backoff(options.retry_after, LONGEST_PAUSE.max(options.retry_after))
+        .backoff(options.retry_after, MAX_PAUSE.max(options.retry_after))
         .label(options.job.label())
         .build_with(Raw)
         .map_err(|error| Failure::of_recipe(&error))?;
-    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, terms, events };
+    let job = Job { connection, options: &options.job, on_revoke: OnRevoke::Term, times, events };
     let worker = Worker { job, options, queue };
 
     let mut left = options.items;
@@ -146,7 +147,7 @@ async fn work_on(
     Ok(Exit::Ok.code())
 }
 
-/// What takes items, and runs the command for each.
+/// Takes items, and runs the command for each.
 struct Worker<'a> {
     job: Job<'a>,
     options: &'a WorkOptions,
@@ -154,7 +155,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// The next item; `None` if there is none, and this is not to wait for one.
+    /// The next item; `None` if the queue is empty and this command does not wait.
     async fn next(&self) -> Result<Option<Item<Bytes>>, Failure> {
         loop {
             let taken = match self.options.until_empty {
@@ -190,8 +191,8 @@ impl Worker<'_> {
         let input = file_of(item.value())?;
         let held = Held::Item(Box::new(item));
         events.write(Event::acquired(&held, 0));
-        // We stood still since it was taken.
-        if !self.job.terms.leaves_time(&held) {
+        // This process may have been paused since the item was taken.
+        if !self.job.times.leaves_time(&held) {
             return Ok(After::Again);
         }
 
@@ -210,15 +211,15 @@ impl Worker<'_> {
         Ok(after)
     }
 
-    /// Ends an item by what came of its command.
+    /// Ends an item according to the result of its command.
     async fn end(&self, item: &Item<Bytes>, ran: &Ran) -> After {
         let id = item.id();
-        let next = match ran.called_off {
-            CalledOff::BySignal(signal) => After::End(signal_code(signal.as_raw())),
+        let next = match ran.end_request {
+            EndRequest::BySignal(signal) => After::End(signal_code(signal.as_raw())),
             _ => After::Next,
         };
         if ran.lost == Some(Exit::Lost) {
-            self.say(&format!("item {id} was lost, and goes to the next worker"));
+            self.say(&format!("item {id} was lost and goes to the next worker"));
             return if matches!(next, After::End(_)) { next } else { After::Again };
         }
         if ran.lost.is_some() {
@@ -228,11 +229,11 @@ impl Worker<'_> {
         let not_run = [Exit::CannotExecute.code(), Exit::NotFound.code()].contains(&ran.code);
         let ended = match ran.code {
             0 => item.done().await,
-            // It was called off, or would fail for each item.
+            // The command was asked to end, or would fail for every item.
             code if not_run && !ran.is_by_signal => return After::End(code),
-            _ if ran.called_off != CalledOff::No => return next,
+            _ if ran.end_request != EndRequest::No => return next,
             code if code == Exit::Data.code() => {
-                self.say(&format!("item {id}: exit code {code}: it is a dead letter now"));
+                self.say(&format!("item {id}: exit code {code}: it is now a dead letter"));
                 item.bury(format!("exit code {code}")).await
             }
             code => {
@@ -242,7 +243,7 @@ impl Worker<'_> {
                     _ => format!("exit code {code}"),
                 };
                 let is_last = item.attempt() >= self.options.max_tries;
-                let then = if is_last { "it is a dead letter now" } else { "to be tried again" };
+                let then = if is_last { "it is now a dead letter" } else { "it will be retried" };
                 self.say(&format!("item {id}: {reason}, try {}: {then}", item.attempt()));
                 item.retry(reason).await
             }
@@ -251,8 +252,8 @@ impl Worker<'_> {
             Ok(()) | Err(QueueError::Cancelled { .. }) => {}
             Err(error) => {
                 tell(&format!("item {id} may run again: {error}"));
-                // Not at once, if a server refuses for now.
-                sleep(waiting::PATIENCE).await;
+                // Wait, in case a server rejects requests for now.
+                sleep(waiting::NOTICE_DELAY).await;
             }
         }
         next
@@ -265,7 +266,7 @@ impl Worker<'_> {
     }
 }
 
-/// What an item contains, as the standard input of its command: never full, and never without a reader.
+/// The content of an item, as a file for the standard input of its command. Unlike a pipe, a file is never full.
 fn file_of(value: &[u8]) -> Result<File, Failure> {
     let made = || {
         let mut file = tempfile::tempfile()?;
@@ -274,6 +275,9 @@ fn file_of(value: &[u8]) -> Result<File, Failure> {
         Ok(file)
     };
     made().map_err(|error: std::io::Error| {
-        Failure::new(Exit::CannotCreate, format!("a temporary file for an item: {error}"))
+        Failure::new(
+            Exit::CannotCreate,
+            format!("cannot create a temporary file for an item: {error}"),
+        )
     })
 }

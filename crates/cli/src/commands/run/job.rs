@@ -1,4 +1,4 @@
-//! A command that runs while something is held, from its start to its end: what `run`, `elect` and `queue work` share.
+//! Runs a command while something is held: the common part of `run`, `elect` and `queue work`.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -11,12 +11,12 @@ use rustix::process::Signal;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::attend::{Attendance, Attended, CalledOff, OnRevoke, Rules};
 use super::child::{Child, Environment};
 use super::events::{Event, Events};
 use super::lock::Held;
-use super::loss::{self, Loss, OnLost, OnOutage, Terms};
+use super::loss::{self, LeaseTimes, Loss, OnLost, OnOutage};
 use super::release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine};
+use super::supervise::{EndRequest, OnRevoke, Rules, Supervised, Supervision};
 use super::watchdog::Watchdog;
 use crate::session::command_line::CommandLine;
 use crate::session::connect::Connection;
@@ -24,58 +24,58 @@ use crate::shared::exit::{Exit, Failure};
 use crate::shared::names;
 use crate::shared::signals::Signals;
 
-/// A command, and what becomes of it when what it runs under is lost.
+/// The command, and what to do with it when its lock is lost.
 #[derive(Debug, Args)]
 pub(super) struct CommandOptions {
     #[command(flatten)]
     pub(super) command: CommandLine,
 
-    /// What happens to the command when the lock is lost
+    /// What to do with the command when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLost::Term)]
     on_lost: OnLost,
 
-    /// What happens to the command when no server renews the lease. `pause` stops its process group
-    /// before the deadline; it goes on if the servers prove that the lock was held all the time, and is
-    /// killed if not. For a command that may stand still at any point
+    /// What to do with the command when no server renews the lease. `pause` stops its process group
+    /// before the deadline. The command resumes if the servers prove that the lock was held all the time,
+    /// and is killed otherwise. For commands that may be paused at any point
     #[arg(long, value_enum, default_value_t = OnOutage::End)]
     on_outage: OnOutage,
 
-    /// How long an outage may stop the command (--on-outage pause) before it is killed [default: 5m]
+    /// How long an outage may pause the command (--on-outage pause) before it is killed [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     grace: Option<Duration>,
 
     /// How long the command may take to end after TERM; the longer this is, the shorter the server
-    /// outage that the command survives [default: 2s, or two fifteenths of a shorter session timeout]
+    /// outage that the command survives [default: 2s, or 2/15 of a shorter session timeout]
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     kill_after: Option<Duration>,
 
-    /// How long the command may run: then TERM and, after --kill-after, KILL; the exit code is 124
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time,
+    /// The maximum running time: then TERM and, after --kill-after, KILL; the exit code is 124
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration,
           allow_hyphen_values = true)]
     pub(super) max_run: Option<Duration>,
 
-    /// Append what happens to a file, or - for standard error: one JSON text a line (docs/run-log.md)
+    /// Append events to a file, or - for standard error: one JSON object per line (docs/run-log.md)
     #[arg(long, value_name = "FILE")]
     pub(super) json_log: Option<PathBuf>,
 }
 
 impl CommandOptions {
-    /// What the holder is called where the queue is shown. Not the arguments: they may be secret.
+    /// The holder's name in the queue. Does not include arguments, which may be secret.
     pub(super) fn label(&self) -> String {
         let command = self.command.words();
         let program = command.first().map(Path::new).and_then(Path::file_name);
         program.unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Refuses what could never work.
+    /// Rejects options that could never work.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.command.check()?;
         self.grace().map(|_| ())
     }
 
-    /// Refuses a program that is not there, before anything is taken for it.
+    /// Rejects a program that does not exist, before anything is acquired for it.
     pub(super) fn check_is_there(&self) -> Result<(), Failure> {
         let command = self.command.words();
         let Some(program) = command.first().map(Path::new) else { return Ok(()) };
@@ -90,8 +90,7 @@ impl CommandOptions {
             true => Ok(()),
             false => {
                 let name = program.to_string_lossy();
-                Err(Failure::new(Exit::NotFound, "not found; check its name, and PATH")
-                    .about(&name))
+                Err(Failure::new(Exit::NotFound, "not found; check its name and PATH").about(&name))
             }
         }
     }
@@ -100,55 +99,59 @@ impl CommandOptions {
         loss::grace(self.on_outage, self.on_lost, self.grace)
     }
 
-    /// The times that fit into the lease. Warns of short ones, unless that is not wanted.
-    pub(super) fn terms(&self, connection: &Connection, quiet: bool) -> Result<Terms, Failure> {
+    /// The times that fit into the lease. Warns of a short one, unless `quiet` is set.
+    pub(super) fn times(
+        &self,
+        connection: &Connection,
+        quiet: bool,
+    ) -> Result<LeaseTimes, Failure> {
         let timing = connection.client.timing();
-        let terms = Terms::fit(timing, self.on_lost, self.kill_after, self.grace()?)?;
+        let times = LeaseTimes::fit(timing, self.on_lost, self.kill_after, self.grace()?)?;
         if !quiet {
-            terms.warn_of_short_outages(timing);
+            times.warn_of_short_outages(timing);
         }
-        Ok(terms)
+        Ok(times)
     }
 }
 
-/// Whether a shell would look for it in no other folder.
+/// Whether the name contains a directory, so that a shell would not search `PATH`.
 fn is_path(program: &Path) -> bool {
     program.as_os_str().as_bytes().contains(&b'/')
 }
 
-/// A command that is to run while something is held.
+/// A command to run while something is held.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) connection: &'a Connection,
     pub(super) options: &'a CommandOptions,
     pub(super) on_revoke: OnRevoke,
-    pub(super) terms: Terms,
+    pub(super) times: LeaseTimes,
     pub(super) events: &'a Events,
 }
 
-/// A command that has run.
+/// The result of a command.
 #[derive(Debug)]
 pub(super) struct Ran {
-    /// The exit code of it all.
+    /// The exit code of the whole run.
     pub(super) code: u8,
-    /// Why what it ran under was lost, if it was.
+    /// Why its lock was lost, if it was.
     pub(super) lost: Option<Exit>,
-    /// Whether it ran for too long.
+    /// Whether it exceeded the maximum running time.
     pub(super) overran: bool,
     pub(super) is_by_signal: bool,
-    pub(super) called_off: CalledOff,
+    pub(super) end_request: EndRequest,
 }
 
 impl Ran {
-    /// Whether it did not come to its own end.
+    /// Whether the command was interrupted instead of ending by itself.
     pub(super) fn is_cut_off(&self) -> bool {
         self.lost.is_some() || self.overran
     }
 
-    /// How long the release of what it ran under may take.
+    /// How long to wait for the release of the lock.
     pub(super) fn release_limit(&self, connection: &Connection) -> Duration {
         match self.is_cut_off() {
-            // It ends with the session, and there is nobody who could end it earlier.
+            // Without a connection, nothing can be released before the session expires.
             true if connection.client.contact() != Contact::Connected => Duration::ZERO,
             _ if self.lost.is_some() => HOPELESS_LIMIT,
             _ => RELEASE_LIMIT,
@@ -157,16 +160,16 @@ impl Ran {
 }
 
 impl<'a> Job<'a> {
-    /// Watches over the lease from now on.
+    /// Starts to watch the lease.
     pub(super) fn loss<'l>(&self, held: &Held, watchdog: &'l mut Watchdog) -> Loss<'l>
     where
         'a: 'l,
     {
-        Loss::new(self.terms, watchdog, held, self.events)
+        Loss::new(self.times, watchdog, held, self.events)
     }
 
-    /// Runs the command to its end. `more`: what it gets in its environment besides. `input`: its standard input, if
-    /// that is not the one of this process.
+    /// Runs the command until it ends. `more`: further environment variables. `input`: standard input; `None` inherits
+    /// it from this process.
     pub(super) async fn run(
         &self,
         held: &Held,
@@ -181,15 +184,15 @@ impl<'a> Job<'a> {
         self.events.write(Event::Started { command_pid: child.group().as_raw_nonzero().get() });
 
         let (on_revoke, max_run) = (self.on_revoke, self.options.max_run);
-        let rules = Rules { on_revoke, max_run, kill_after: self.terms.kill_after() };
-        let attendance = Attendance::new(&mut child, loss, held, self.events);
-        let attended = tokio::select! {
-            attended = attendance.attend(rules, signals) => attended,
+        let rules = Rules { on_revoke, max_run, kill_after: self.times.kill_after() };
+        let supervision = Supervision::new(&mut child, loss, held, self.events);
+        let supervised = tokio::select! {
+            supervised = supervision.supervise(rules, signals) => supervised,
             never = keep_engine(self.connection) => match never {},
         };
-        // Without us, nobody else ends it.
-        let Attended { ended, overran, called_off } =
-            attended.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
+        // If this process fails here, no other process ends the command.
+        let Supervised { ended, overran, end_request } =
+            supervised.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
         child.finish(&ended);
 
         let lost = loss.conclude(&ended);
@@ -199,15 +202,15 @@ impl<'a> Job<'a> {
         if cut_off.is_some() {
             end_leftovers(&child).await;
         }
-        Ok(Ran { code, lost, overran, is_by_signal: ended.is_by_signal(), called_off })
+        Ok(Ran { code, lost, overran, is_by_signal: ended.is_by_signal(), end_request })
     }
 }
 
-/// Ends what a command left behind that was cut off. It is not ours to wait for, nor to run for another
-/// moment once another program may have the lock.
+/// Ends the processes that an interrupted command left behind. They must not run once another program may have the
+/// lock.
 async fn end_leftovers(child: &Child) {
     let processes = child.processes().clone();
     let ending = spawn_blocking(move || processes.end_within(HOPELESS_LIMIT));
-    // A process that waits for a dead file system may not even show its environment.
+    // If a process waits for an unreachable file system, even its environment may be unreadable.
     let _ = timeout(2 * HOPELESS_LIMIT, ending).await;
 }

@@ -1,4 +1,4 @@
-//! The locks that `run` can take, behind one face.
+//! The kinds of locks that `run` can acquire, behind one type.
 
 use std::slice;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use clap::{Args, ValueEnum};
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::overview::PathUse;
 use lockkeeper::{
-    AcquireError, BuildError, Client, Election, Guard, Instant, Item, Kind, Leadership, LossReason,
-    MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard, Profile, ReleaseError,
-    RevokeRequest, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphoreGuard,
-    SemaphoreProfile, State, Usage, ZnodePath,
+    AcquireError, BuildError, Client, Election, Guard, HolderState, Instant, Item, Kind,
+    Leadership, LossReason, MultiGuard, MultiLock, Mutex, MutexGuard, Pool, PoolError, PoolGuard,
+    Profile, ReleaseError, RevokeRequest, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    SemaphoreGuard, SemaphoreProfile, Usage, ZnodePath,
 };
 
-use crate::session::used;
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::{names, person, view};
+use crate::shared::{names, user, view};
 
-/// Which of the locks, and how it is used.
+/// The kind of lock, and how to hold it.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which lock")]
 pub(super) struct LockOptions {
-    /// Hold the lock together with others that hold it --shared
+    /// Share the lock with others that hold it --shared
     #[arg(short, long, conflicts_with = "write")]
     shared: bool,
 
-    /// Hold it for one holder at a time, as without this option; where others hold it --shared, use --write
+    /// Hold it exclusively, which is the default; if others hold it --shared, use --write instead
     #[arg(id = "exclusive", short = 'x', visible_short_alias = 'e', long = "exclusive",
           conflicts_with_all = ["shared", "permits"])]
     _exclusive: bool,
 
-    /// As always: what the command leaves behind does not keep the lock
+    /// Always in effect: processes that the command leaves behind do not keep the lock
     #[arg(id = "close", short = 'o', long = "close", hide = true)]
     _close: bool,
 
-    /// Hold it alone, where others hold it --shared; a plain run does not go together with those
+    /// Hold it exclusively where others hold it --shared; a run without options fails there
     #[arg(long)]
     write: bool,
 
@@ -45,7 +45,7 @@ pub(super) struct LockOptions {
           value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
 
-    /// Use the stored number of permits if it is another than N
+    /// Use the stored number of permits if it differs from N
     #[arg(long, requires = "permits")]
     any_permits: bool,
 
@@ -59,20 +59,20 @@ pub(super) struct LockOptions {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "curator|kazoo")]
     profile: Option<Library>,
 
-    /// If lockkeeper dies while it holds the lock, keep the next one waiting for so long; for what
-    /// cannot check fencing tokens. Runs without this option wait too, and programs on the library that
-    /// obey lock delays
+    /// If lockkeeper dies while it holds the lock, block the next holder for this long; for resources that
+    /// cannot check fencing tokens. Runs without this option wait as well, and so do programs that use the
+    /// library and support lock delays
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["shared", "write", "permits"],
-          value_parser = names::some_time, allow_hyphen_values = true)]
+          value_parser = names::nonzero_duration, allow_hyphen_values = true)]
     lock_delay: Option<Duration>,
 
-    /// Give up, as if it were not free, if this wait is part of a deadlock (see lockkeeper graph). Looks at all
-    /// locks on the servers, after a second and then more and more seldom. The wait that came last is given up, or
-    /// after two more seconds another one that has this option: a shorter -w ends first
+    /// Give up, as if the lock were not free, if this wait is part of a deadlock (see lockkeeper graph). Checks all
+    /// locks on the servers, after a second and then less and less often. The most recent wait gives up, or two
+    /// seconds later another one with this option, unless a shorter -w ends first
     #[arg(long)]
     pub(super) detect_deadlocks: bool,
 
-    /// What the lock is held for, which others see.
+    /// What the lock is held for, as shown to others.
     #[arg(skip)]
     pub(super) why: Option<String>,
 }
@@ -88,7 +88,7 @@ enum Library {
 pub(super) enum Layout {
     /// Below the lock's own node.
     Own,
-    /// As Curator has them: below two children of it.
+    /// In Curator's layout: below two children of the lock's node.
     Children,
 }
 
@@ -104,15 +104,15 @@ pub(super) enum Lock {
         take: u32,
         layout: Layout,
     },
-    /// All of them or none, each as a mutex.
+    /// All locks or none, each as a mutex.
     Several(MultiLock),
-    /// One of them, as a thing of the pool above them.
+    /// One of several locks, as a thing of the pool above them.
     OneOf(Pool),
-    /// The right to lead.
+    /// The leadership of an election.
     Lead(Election),
 }
 
-/// A held lock, or several.
+/// A held lock, or several of them.
 #[derive(Debug)]
 pub(super) enum Held {
     Mutex(MutexGuard),
@@ -125,31 +125,31 @@ pub(super) enum Held {
     Item(Box<Item<Bytes>>),
 }
 
-/// What of a held lock is the same for all kinds.
+/// The part of a held lock that is the same for all kinds.
 enum Grip<'a> {
     One(&'a Guard),
     All(&'a MultiGuard),
 }
 
 impl LockOptions {
-    /// Whether several may hold it at a time.
+    /// Whether several holders are possible at a time.
     pub(super) fn is_for_several(&self) -> bool {
         self.shared || self.permits.is_some()
     }
 
-    /// Refuses what could never be had. Not by the servers, which would note the number of permits first.
+    /// Rejects options that could never work. Not left to the servers, which would store the number of permits first.
     pub(super) fn check(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
         self.check_several(paths)?;
         match self.permits {
             Some(of) if self.take > of => {
-                let message = format!("--take {} is more than --permits {of}", self.take);
+                let message = format!("--take {} exceeds --permits {of}", self.take);
                 Err(Failure::new(Exit::Usage, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses several locks that cannot be held together.
+    /// Rejects several locks that cannot be held together.
     fn check_several(&self, paths: &[ZnodePath]) -> Result<(), Failure> {
         if paths.len() < 2 {
             return Ok(());
@@ -162,7 +162,7 @@ impl LockOptions {
         ];
         if let Some((option, _)) = unfit.iter().find(|(_, is_given)| *is_given) {
             let message = format!(
-                "{option} is for one lock: each of several locks is taken for one holder at a time"
+                "{option} works with one lock only: several locks are always held exclusively"
             );
             return Err(Failure::new(Exit::Usage, message));
         }
@@ -176,8 +176,7 @@ impl LockOptions {
             let mut above = path.parent();
             while let Some(folder) = above {
                 if paths.contains(&folder) {
-                    let message =
-                        format!("{path} is below {folder}: a lock has no other locks below it");
+                    let message = format!("{path} is below {folder}: locks cannot be nested");
                     return Err(Failure::new(Exit::Usage, message).advise("use another name"));
                 }
                 above = folder.parent();
@@ -186,7 +185,7 @@ impl LockOptions {
         Ok(())
     }
 
-    /// Makes the lock at these paths. `label`: what its holder is called where the queue is shown.
+    /// Creates the lock at these paths. `label`: the holder's name in the queue.
     pub(super) fn lock(
         &self,
         client: &Client,
@@ -198,7 +197,7 @@ impl LockOptions {
             Some(Library::Curator) | None => Profile::Curator,
         };
 
-        let (user, why) = (person::user(), self.why.as_deref().unwrap_or_default());
+        let (user, why) = (user::name(), self.why.as_deref().unwrap_or_default());
         let [path] = paths else {
             let paths = paths.iter().map(ZnodePath::as_str);
             let several =
@@ -241,7 +240,7 @@ impl LockOptions {
 }
 
 impl Lock {
-    /// One of these, which are things of the pool above them.
+    /// One of these locks, as things of the pool above them.
     pub(super) fn one_of(
         client: &Client,
         paths: &[ZnodePath],
@@ -250,24 +249,24 @@ impl Lock {
         let pool = paths.first().and_then(ZnodePath::parent).filter(|pool| !pool.is_root());
         let Some(pool) = pool else {
             let message =
-                "--one-of is for names with a common part before the last /: that is the pool";
-            return Err(Failure::new(Exit::Usage, message).advise("name them like gpu/0 gpu/1"));
+                "--one-of needs names with the same part before the last /, which is the pool";
+            return Err(Failure::new(Exit::Usage, message).advise("use names like gpu/0 gpu/1"));
         };
         if let Some(other) = paths.iter().find(|path| path.parent().as_ref() != Some(&pool)) {
-            let message = format!("{other} is not below {pool}, which --one-of takes one of");
+            let message = format!("{other} is not directly below {pool}, the pool of --one-of");
             return Err(Failure::new(Exit::Usage, message));
         }
         let unread = paths.iter().find(|path| path.name().contains(['{', '}']));
         if let Some(path) = unread {
-            let message = format!("{path} has braces, which this shell leaves as they are");
-            return Err(Failure::new(Exit::Usage, message).advise("name each: gpu/0 gpu/1"));
+            let message = format!("{path} contains braces, which this shell does not expand");
+            return Err(Failure::new(Exit::Usage, message).advise("write each name: gpu/0 gpu/1"));
         }
         let things = paths.iter().map(ZnodePath::name);
         let pool = Pool::builder(client, pool.as_str()).things(things).label(label).build();
         pool.map(Self::OneOf).map_err(|error| Failure::new(Exit::Usage, error.to_string()))
     }
 
-    /// Its path, or those of several locks in the order in which they are waited for.
+    /// Its path; for several locks, their paths in the order in which they are acquired.
     pub(super) fn paths(&self) -> Vec<&ZnodePath> {
         match self {
             Self::Mutex(mutex) => vec![mutex.path()],
@@ -279,12 +278,12 @@ impl Lock {
         }
     }
 
-    /// What people call it: `/a`, or `/a, /b and /c`.
+    /// Its name in messages: `/a`, or `/a, /b and /c`.
     pub(super) fn name(&self) -> String {
         view::all_of(self.paths())
     }
 
-    /// Whether it can be held together with a holder of that kind.
+    /// Whether it can be held at the same time as a holder of that kind.
     pub(super) fn goes_together_with(&self, outer: Kind) -> bool {
         match self {
             Self::Mutex(_) | Self::Write(_) | Self::Several(_) | Self::OneOf(_) | Self::Lead(_) => {
@@ -297,7 +296,7 @@ impl Lock {
         }
     }
 
-    /// How much is left of a lock delay that kept it from being taken.
+    /// How much is left of the lock delay that blocks it.
     pub(super) fn delay_left(&self) -> Option<Duration> {
         match self {
             Self::Mutex(mutex) => mutex.lock_delay_left(),
@@ -321,7 +320,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock only if that needs no waiting.
+    /// Acquires the lock only if that does not require waiting.
     pub(super) async fn try_acquire(&self) -> Result<Option<Held>, AcquireError> {
         Ok(match self {
             Self::Mutex(mutex) => mutex.try_acquire().await?.map(Held::Mutex),
@@ -336,19 +335,19 @@ impl Lock {
         })
     }
 
-    /// Refuses permits as Curator has them at a lock that is in use as another kind. Its queue would not
-    /// be looked at.
+    /// Rejects permits in Curator's layout if the lock is in use as another kind, because that layout would ignore the
+    /// other kind's queue.
     pub(super) async fn check_layout(&self, client: &Client) -> Result<(), Failure> {
         if let Self::OneOf(pool) = self {
-            // What cannot be seen now fails in so many words when a thing is asked for.
+            // A failed read is ignored: the request for the lock reports the error.
             if let Ok((names, _)) = client.children(pool.path()).await
                 && let Some((_, usage)) = Usage::of(&names)
             {
                 let message =
-                    format!("{} is in use as {}, and is no pool", pool.path(), what(usage));
+                    format!("{} is in use as {}, not as a pool", pool.path(), what(usage));
                 return Err(Failure::new(Exit::Data, message).advise("use another name"));
             }
-            return match pool.look().await {
+            return match pool.inspect().await {
                 Err(error @ PoolError::Foreign { .. }) => {
                     Err(Failure::new(Exit::Data, error.to_string()))
                 }
@@ -356,7 +355,7 @@ impl Lock {
             };
         }
         let Self::Permits { semaphore, layout: Layout::Children, .. } = self else { return Ok(()) };
-        // What cannot be seen now fails in so many words when the lock is asked for.
+        // A failed read is ignored: the request for the lock reports the error.
         let Ok((mut names, _)) = client.children(semaphore.path()).await else { return Ok(()) };
         names.retain(|name| !SemaphoreProfile::CURATORS_CHILDREN.contains(&name.as_str()));
         match names.is_empty() {
@@ -368,8 +367,8 @@ impl Lock {
         }
     }
 
-    /// Refuses a lock of another kind while the lock delay of one for a single holder is due: the others
-    /// do not wait for it.
+    /// Rejects a lock of another kind while the lock delay of a mutex is pending, because the other kinds do not wait
+    /// for it.
     pub(super) async fn check_delay(&self, client: &Client) -> Result<(), Failure> {
         let path = match self {
             Self::Mutex(_) | Self::Several(_) | Self::OneOf(_) | Self::Lead(_) => return Ok(()),
@@ -382,12 +381,12 @@ impl Lock {
                 let advice = format!("wait for it: lockkeeper wait {path}");
                 Err(Failure::new(Exit::Data, message).advise(&advice))
             }
-            // What cannot be seen now fails in so many words when the lock is asked for.
+            // A failed read is ignored: the request for the lock reports the error.
             _ => Ok(()),
         }
     }
 
-    /// What to tell the user of an attempt that failed.
+    /// The failure for an unsuccessful attempt.
     pub(super) fn failure(&self, error: AcquireError) -> Failure {
         if let AcquireError::OtherPermits { path, permits, stored } = &error {
             let has = view::permits(*stored);
@@ -403,14 +402,14 @@ impl Lock {
         let AcquireError::Foreign { path, profile, names } = &error else { return error.into() };
         let Some((library, usage)) = Usage::of(names) else {
             if let Some(used) = PathUse::by_children(names).filter(|used| *used != PathUse::Lock) {
-                let (what, see) = used::names(used);
-                let message = format!("{path} is {what}, and no lock");
+                let (what, see) = path_use::names(used);
+                let message = format!("{path} is {what}, not a lock");
                 return Failure::new(Exit::Data, message)
                     .advise(&format!("see lockkeeper {see} {path}"));
             }
             let message = format!(
-                "{path} cannot be a lock while there is something else below it ({}): a lock has \
-                 no other locks below it; use another name, such as {path}/all",
+                "{path} cannot be a lock while there are other nodes below it ({}): locks cannot be \
+                 nested; use another name, such as {path}/all",
                 view::listed(names)
             );
             return Failure::new(Exit::Data, message);
@@ -427,7 +426,7 @@ impl Lock {
         }
         advice.push(if advice.is_empty() { "take another lock" } else { "or take another lock" });
         let (what, advice) = (what(usage), advice.join(", "));
-        let message = format!("{path} is in use as {what}; {advice}: each is of one kind");
+        let message = format!("{path} is in use as {what}; {advice}: a lock has one kind");
         Failure::new(Exit::Data, message)
     }
 
@@ -440,7 +439,7 @@ impl Lock {
     }
 }
 
-/// Why nothing of a pool can be had, as of a lock.
+/// Converts an error of a pool to an error of a lock.
 fn of_pool(error: PoolError) -> AcquireError {
     match error {
         PoolError::Take { source, .. } => source,
@@ -452,26 +451,26 @@ fn of_pool(error: PoolError) -> AcquireError {
         PoolError::Foreign { path, found } => {
             AcquireError::Foreign { path, profile: Profile::Curator, names: vec![found] }
         }
-        // The names were checked, and fit into a request.
+        // The names were checked before, and fit into a request.
         error => unreachable!("{error}"),
     }
 }
 
-/// What a lock is used as, in the words of the options.
+/// The kind of a lock, in the words of the options.
 fn what(usage: Usage) -> &'static str {
     match usage {
-        Usage::Mutex => "a lock for one holder at a time",
-        Usage::RwLock => "a lock that can be shared",
-        Usage::Semaphore => "a number of permits",
-        _ => "something that `run` does not take part in",
+        Usage::Mutex => "an exclusive lock",
+        Usage::RwLock => "a read-write lock",
+        Usage::Semaphore => "a lock with permits",
+        _ => "a kind that `run` does not support",
     }
 }
 
-/// The options for a lock that is used so.
+/// The options for a lock of this kind.
 fn options(usage: Usage) -> Option<&'static str> {
     match usage {
         Usage::Mutex => Some("use neither --shared nor --write nor --permits"),
-        Usage::RwLock => Some("use --shared, or --write to have it alone"),
+        Usage::RwLock => Some("use --shared, or --write for exclusive access"),
         Usage::Semaphore => Some("use --permits"),
         _ => None,
     }
@@ -491,7 +490,7 @@ impl Held {
         }
     }
 
-    /// The hold of each lock, in the order of their paths; at least one.
+    /// The guard of each lock, in the order of their paths; at least one.
     pub(super) fn guards(&self) -> &[Guard] {
         match self.grip() {
             Grip::One(guard) => slice::from_ref(guard),
@@ -499,7 +498,7 @@ impl Held {
         }
     }
 
-    /// The thing of a pool that it is.
+    /// The thing, if the lock is a pool.
     pub(super) fn thing(&self) -> Option<&str> {
         match self {
             Self::OneOf(guard) => Some(guard.name()),
@@ -507,7 +506,7 @@ impl Held {
         }
     }
 
-    /// The item of a queue that it is.
+    /// The item, if the lock is a queue.
     pub(super) fn item(&self) -> Option<&str> {
         match self {
             Self::Item(item) => Some(item.id()),
@@ -515,7 +514,7 @@ impl Held {
         }
     }
 
-    /// What people call it; see [`Lock::name`].
+    /// Its name in messages; see [`Lock::name`].
     pub(super) fn name(&self) -> String {
         match self {
             Self::OneOf(guard) => self.name_of(guard.path()),
@@ -523,7 +522,7 @@ impl Held {
         }
     }
 
-    /// What people call one of the locks: the thing, if the lock is a pool.
+    /// The name of one of the locks in messages; the thing, if the lock is a pool.
     pub(super) fn name_of(&self, path: &ZnodePath) -> String {
         match self.thing() {
             Some(thing) => format!("{path}/{thing}"),
@@ -531,35 +530,35 @@ impl Held {
         }
     }
 
-    /// What another program asks for, as a sentence begins.
+    /// A request by another program, as the start of a sentence.
     pub(super) fn request_of(&self, path: &ZnodePath) -> String {
         match self {
             Self::Item(item) => format!("{path}: item {} was cancelled", item.id()),
-            _ => format!("{}: another program asks for it", self.name_of(path)),
+            _ => format!("{}: release requested", self.name_of(path)),
         }
     }
 
-    /// The request for one of the locks, if there was one.
+    /// The request for one of the locks, if there is one.
     pub(super) fn request(&self, path: &ZnodePath) -> Option<RevokeRequest> {
         self.guards().iter().find(|guard| guard.path() == path)?.revoke_request()
     }
 
-    /// How the worst of the locks stands.
-    pub(super) fn state(&self) -> State {
+    /// The worst state of all locks.
+    pub(super) fn state(&self) -> HolderState {
         match self.grip() {
             Grip::One(guard) => guard.state(),
             Grip::All(guard) => guard.state(),
         }
     }
 
-    /// The lock that is lost, or what people call all of them if none is.
+    /// The name of the lost lock, or of all locks if none is lost.
     pub(super) fn lost_name(&self) -> String {
-        let is_lost = |guard: &&Guard| matches!(guard.state(), State::Lost(_));
+        let is_lost = |guard: &&Guard| matches!(guard.state(), HolderState::Lost(_));
         let lost = self.guards().iter().find(is_lost);
         lost.map_or_else(|| self.name(), |guard| self.name_of(guard.path()))
     }
 
-    /// The earliest of the deadlines.
+    /// The earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.grip() {
             Grip::One(guard) => guard.deadline(),
@@ -567,7 +566,7 @@ impl Held {
         }
     }
 
-    /// What is left until the earliest of the deadlines.
+    /// The time until the earliest deadline.
     pub(super) fn remaining(&self) -> Duration {
         match self.grip() {
             Grip::One(guard) => guard.remaining(),
@@ -604,7 +603,7 @@ impl Held {
         }
     }
 
-    /// Waits until another program asks for one of the locks: which.
+    /// Waits until another program requests one of the locks, and returns its path.
     pub(super) async fn revoke_requested(&self) -> Result<&ZnodePath, LossReason> {
         if let Self::Item(item) = self {
             item.cancelled().await;
@@ -625,7 +624,7 @@ impl Held {
             Self::Several(guard) => guard.release().await,
             Self::OneOf(guard) => guard.release().await,
             Self::Lead(leadership) => leadership.resign().await,
-            // It goes to the next consumer.
+            // The item goes to the next consumer.
             Self::Item(item) => {
                 drop(item);
                 Ok(())

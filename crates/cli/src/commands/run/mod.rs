@@ -1,7 +1,6 @@
-//! `lockkeeper run`: a command that runs while a lock is held.
+//! `lockkeeper run`: runs a command while holding a lock.
 
-mod above;
-mod attend;
+mod at_least;
 mod child;
 pub(crate) mod elect;
 mod events;
@@ -13,10 +12,11 @@ mod job;
 mod lock;
 mod loss;
 mod once;
+mod parent_lock;
 mod pause;
 mod processes;
 mod release;
-mod rest;
+mod supervise;
 mod terminal;
 mod wait;
 pub(crate) mod watchdog;
@@ -33,120 +33,114 @@ use crate::shared::global::Global;
 use crate::shared::names;
 use crate::shared::signals::Signals;
 
-use attend::{CalledOff, OnRevoke};
+use at_least::AtLeast;
 use events::{Event, Events};
 use job::{CommandOptions, Job};
 use lock::{Held, Lock, LockOptions};
-use loss::Terms;
+use loss::LeaseTimes;
 use once::{Once, Turn};
 use release::{HOPELESS_LIMIT, RELEASE_LIMIT, keep_engine, release};
-use rest::Rest;
+use supervise::{EndRequest, OnRevoke};
 use wait::WaitOutcome;
 use watchdog::Watchdog;
 
-/// What is a shell after `flock FILE`, and would be one more lock.
+/// A name that is a shell after `flock FILE`, and would be taken for another lock.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
 
-/// After a wait of this length, since when a lock is held differs much from since when its holder is in line.
-/// Shorter ones, as in a busy queue, are not worth a write.
+/// After a wait of at least this length, the time of the grant is written: it differs from the time in the queue. After
+/// shorter waits, as in a busy queue, it is not worth a write.
 const LONG_WAIT: Duration = Duration::from_secs(1);
 
 const NOTES: &str = "\
-The command gets these in its environment: LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the \
-holder's node; LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; \
-LOCKKEEPER_CONNECT, the servers, \
-which go over those of configuration files; the files of --tls-ca, --tls-cert, --tls-key and --digest-file, \
-and --tls-name, under the names of their variables; LOCKKEEPER_OUTER_LOCKS, by which a run in it does not \
-wait for this one; LOCKKEEPER_RUN, by which all that it has started is found; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock was certain as \
-the command began (it is renewed while servers answer). With several locks, the first three have a \
-line for each lock, in the order of their paths. With --one-of, LOCKKEEPER_NAME is the last part of the path \
-that is held. With --once-per and --every, LOCKKEEPER_KEY is the key, or the \
-time at which the command was due (UTC), and LOCKKEEPER_ATTEMPT is 1, or more if earlier runs for it have no \
-end. LOCKKEEPER_DIGEST is taken out of it: \
-lockkeeper in the command finds credentials by LOCKKEEPER_DIGEST_FILE.
+The environment of the command contains LOCKKEEPER_LOCK, the lock; LOCKKEEPER_NODE, the holder's node; \
+LOCKKEEPER_TOKEN, a fencing token that is larger for every later holder; LOCKKEEPER_CONNECT, the servers, which \
+override those of configuration files; the files of --tls-ca, --tls-cert, --tls-key and --digest-file, and --tls-name, \
+under the names of their variables; LOCKKEEPER_OUTER_LOCKS, the locks already held, so that a nested run fails instead \
+of deadlocking; LOCKKEEPER_RUN, which marks all processes of the run; LOCKKEEPER_DEADLINE_UNIX_MS, until when the lock \
+was certain when the command started (it is renewed while servers answer). With several locks, the first three have \
+one line for each lock, in the order of their paths. With --one-of, LOCKKEEPER_NAME is the last part of the held path. \
+With --once-per and --every, LOCKKEEPER_KEY is the key, or the time at which the command was due (UTC), and \
+LOCKKEEPER_ATTEMPT is 1, or more if earlier runs have no recorded end. LOCKKEEPER_DIGEST is removed: lockkeeper in the \
+command finds credentials by LOCKKEEPER_DIGEST_FILE.
 
-The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1 and USR2 \
-when lockkeeper does. The lock is released when the command ends, even if processes that it has \
-started live on. If lockkeeper is killed, the command and all that it has started are too (on Linux; not a \
-set-user-ID program, nor what has left the process group and has another environment), and then a watchdog \
-process releases the lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the \
-command.
+The command runs in a separate process group, to which lockkeeper forwards INT, TERM, HUP, QUIT, USR1 and USR2. The \
+lock is released when the command ends, even if processes that it has started are still running. If lockkeeper is \
+killed, the command and all processes that it has started are killed as well (on Linux; except set-user-ID programs, \
+and processes that have left the process group and have another environment), and a watchdog process then releases \
+the lock. If lockkeeper is stopped (Ctrl-Z, STOP) until the lease runs out, the watchdog kills the command.
 
-A lock is of one kind: without options, for one holder at a time; with --shared and --write, for \
-many readers or one writer; with --permits, for N holders. A command that takes a lock in use as \
-another kind fails. A name is a lock, or has locks below it (backups/nightly, \
-backups/weekly), and not both.
+A lock has one kind: exclusive without options; with --shared and --write, many readers or one writer; with \
+--permits, N holders. A command that asks for another kind than the one in use fails. A name is either a lock or \
+a folder of locks (backups/nightly, backups/weekly), not both.
 
-Several locks (lockkeeper run a b -- CMD) are held together or not at all, each for one holder at a \
-time. Runs that share some of their locks never wait for each other in a circle, whatever order they \
-name them in. While one lock is waited for, those that come before it in the order of their paths are \
-held. -n takes them only if all are free. The loss of one, or a request for one, ends the command.
+Several locks (lockkeeper run a b -- CMD) are held together or not at all, each exclusively. Runs that share some of \
+their locks never deadlock, in whatever order they name them. While a run waits for one lock, it holds those that come \
+before it in the order of their paths. -n acquires them only if all are free. If one lock is lost or requested, the \
+command is ended.
 
-With --one-of (lockkeeper run --one-of gpu/{0..7} -- CMD), one of them is held: the first that is free, or that is given \
-back to this run in its turn. All have the same part before the last /, which is the pool; LOCKKEEPER_NAME is the last part of \
-the one that is held, and LOCKKEEPER_LOCK the pool. Runs may name different ones of a pool. A name of a pool is no lock of \
-its own: a run without --one-of does not exclude these.
+With --one-of (lockkeeper run --one-of gpu/{0..7} -- CMD), the run holds one of the locks: the first that is free, or \
+the one that it gets in its turn. All names have the same part before the last /, which is the pool. LOCKKEEPER_NAME \
+is the last part of the held name, and LOCKKEEPER_LOCK is the pool. Runs may name different locks of a pool. A name of \
+a pool is not a lock by itself: a run without --one-of does not exclude runs with it.
 
-With -c, /bin/sh runs the line. All parts of it are in the process group that is ended with the lock.
+With -c, /bin/sh runs the line. All processes of the line are in the process group that is ended with the lock.
 
-The time of --max-run counts from the start of the command, also while the machine is suspended or the \
-command stands still (Ctrl-Z, --on-outage pause). Then the command gets TERM and, after --kill-after, \
-KILL; one that an outage has stopped is killed at once. What it has started is killed \
-too, and the code is 124, as that of timeout(1).
+The time of --max-run starts with the command. It includes times when the machine is suspended or the command is \
+stopped (Ctrl-Z, --on-outage pause). Then the command gets TERM and, after --kill-after, KILL; a command that an \
+outage has paused is killed immediately. The processes that it has started are killed as well, and the exit code is \
+124, as with timeout(1).
 
-With --at-least, the lock stays held for so long from the grant, also if the command ends before. INT, \
-TERM, HUP, QUIT, a request for the lock or its loss end that rest; after a signal that was passed on, \
-or a request, there is none. The code is the command's in each case. If lockkeeper is killed in the \
-rest, the lock is free at once.
+With --at-least, the lock stays held for this time from the grant, even if the command ends earlier. INT, TERM, HUP, \
+QUIT, a request for the lock or its loss end that time; after a forwarded signal or a request, it is skipped. The exit \
+code is always the command's. If lockkeeper is killed during that time, the lock is free immediately.
 
-With --once-per KEY, the beginning and the end of the command are recorded on the servers, each in one \
-transaction with a check that the lock is held. --every PERIOD does so for the time at which the command was \
-due, by the clock of this machine as the run began; after a later one has begun, no earlier one begins. If the command has run \
-already, the exit code is that of its run, and that is not an error. If it has not run and will not, since a \
-later time has begun or with --if-unfinished skip, the code is that of -E. With --every, the lock is waited for \
-until the next time is due, so that runs which wait do not become more and more. Do not combine with -n if another machine is to take over \
-when one dies: the run that waits does. A command that a signal or --max-run ended, that was asked to end and failed, or that cannot be executed, \
-counts as unfinished. \
-*Exactly* once is not to be had: a machine may die when the command has ended and that is not recorded. By \
-default the command then runs again (at least once). lockkeeper ticks LOCK lists the runs; 1000 keys and 1000 times are kept.
+With --once-per KEY, the start and the end of the command are recorded on the servers, each in one transaction that \
+also checks that the lock is held. --every PERIOD does the same for the time at which the command was due, by this \
+machine's clock at the start of the run; after a later time has started, no earlier one starts. If the command has \
+already run, the exit code is that of the earlier run, which is not an error. If it has not run and will not, \
+because a later time has started or because of --if-unfinished skip, the exit code is that of -E. With --every, the \
+run waits for the lock until the next time is due, so that waiting runs do not accumulate. Do not combine it with -n \
+if another machine is to take over after a crash: the waiting run takes over. A command counts as unfinished if a \
+signal or --max-run ended it, if it was asked to end and failed, or if it cannot be executed. *Exactly* once is \
+impossible: a machine may die after the command has ended and before that is recorded. By default the command then \
+runs again (at least once). lockkeeper ticks LOCK lists the runs; the last 1000 keys and 1000 times are kept.
 
-Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this \
-machine keeps the lock: the one for all users if root has \
-enabled it (lockkeeper local enable --system), or else this user's own. The locks of the engines of \
-two users do not exclude each other; a warning says so, unless --quiet.
+Without servers (--connect, or a configuration file: see lockkeeper settings), an engine on this machine keeps the \
+lock: the one for all users if root has enabled it (lockkeeper local enable --system), or else this user's own. \
+Locks in the engines of different users do not exclude each other; a warning reports this, unless --quiet is set.
 
-If another program asks for the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke \
-ignore says otherwise, and the lock is released when it has ended.
+If another program requests the lock (lockkeeper revoke), the command gets TERM, unless --on-revoke ignore is set, and \
+the lock is released when the command has ended.
 
-If no server renews the lease, the command is ended before anyone else can have the lock: TERM, \
-then KILL after --kill-after. See docs/guarantees.md for what is promised.
+If no server renews the lease, the command is ended before another program can have the lock: TERM, then KILL after \
+--kill-after. See docs/guarantees.md for the guarantees.
 
-With --on-outage pause, its process group is stopped instead, and goes on with the same token if the \
-lock was held all the time; if it is lost, or --grace is over, the command is killed where it stands. \
-Connections of the command may end meanwhile, and what has left its process group is not stopped. A \
-signal that the command is to get waits until it goes on.
+With --on-outage pause, its process group is stopped instead. The command resumes with the same token if the lock was \
+held all the time; if the lock is lost, or --grace has passed, the command is killed while it is stopped. \
+Connections of the command may break during the pause, and processes that have left its process group are not \
+stopped. Signals for the command are delivered when it resumes.
 
 Exit codes:
-  the command's own, or 128 + n if signal n ended it
+  the command's own, or 128 + n if signal n terminated it
   1        the lock was not free (-n, -w), or the wait was part of a
-           deadlock (--detect-deadlocks), or the code of -E; of other
+           deadlock (--detect-deadlocks), or the code of -E; for other
            commands: the answer is no
   64       wrong usage
-  65       the lock is of another kind, or above or below one, or has
-           another number of permits; bad data
-  69       something that the local engine needs is taken
+  65       the lock has another kind, is above or below another lock,
+           or has another number of permits; bad data
+  69       port, socket or data directory already in use
   70       a bug in lockkeeper
-  71       the system refuses a process
-  73       LOCKKEEPER_HOME cannot be written, or is not yours alone;
-           or the server has no room: its disk or memory is full, or a
-           quota is reached
-  74       a disk failed: the local engine's, or where output goes
+  71       cannot create a process
+  73       LOCKKEEPER_HOME cannot be written, or other users can write
+           to it; or the server is out of space: its disk or memory is
+           full, or a quota is reached
+  74       a disk failed: the local engine's, or that of the output
   75       no server could be reached
-  77       no permission on the servers, or this machine's engine
+  77       no permission on the servers, or on this machine's engine
   78       a configuration file, certificate, key or clock is wrong;
-           no servers are named (--require-servers), or the servers that
-           are named are not one service
-  79       the lock was lost while the command ran, or hold held it
+           no servers are configured (--require-servers), or the servers
+           do not belong to one service
+  79       the lock was lost while the command ran, or during hold
   124      the command ran for longer than --max-run
   126/127  the command cannot be executed / does not exist
   128 + n  signal n came while waiting for the lock";
@@ -159,12 +153,12 @@ const USAGE: &str = "lockkeeper run [OPTIONS] <LOCK>... -- <CMD>...\n       \
 #[command(override_usage = USAGE)]
 #[command(after_help = "The command's environment and all exit codes: lockkeeper run --help", after_long_help = NOTES)]
 pub(crate) struct RunOptions {
-    /// The lock, such as backups/nightly; of several, all are held or none
+    /// The lock, such as backups/nightly; if several, all are held or none
     #[arg(value_parser = names::lock, value_name = "LOCK", required = true)]
     locks: Vec<ZnodePath>,
 
-    /// Hold one of the locks that are named, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME says
-    /// which. bash expands the braces, and /bin/sh does not (cron): name each there, as gpu/0 gpu/1
+    /// Hold one of the named locks, as things of a pool: run --one-of gpu/{0..7}. LOCKKEEPER_NAME is the one
+    /// held. bash expands the braces, /bin/sh (cron) does not: there, write each name, as in gpu/0 gpu/1
     #[arg(long, conflicts_with_all = ["shared", "write", "permits", "lock_delay", "profile"])]
     one_of: bool,
 
@@ -175,12 +169,12 @@ pub(crate) struct RunOptions {
     #[command(flatten)]
     wait: WaitOptions,
 
-    /// What happens to the command on a request for the lock (lockkeeper revoke)
+    /// What to do with the command when another program requests the lock (lockkeeper revoke)
     #[arg(long, value_enum, default_value_t = OnRevoke::Term)]
     on_revoke: OnRevoke,
 
-    /// Hold the lock for so long from the grant, also if the command ends before. For a job that is to run once
-    /// each time it is due, use --every
+    /// Hold the lock for at least this time from the grant, even if the command ends earlier. For a job that must
+    /// run once each time it is due, use --every
     #[arg(long, value_name = "DURATION", value_parser = names::duration,
           allow_hyphen_values = true)]
     at_least: Option<Duration>,
@@ -195,9 +189,9 @@ pub(crate) struct RunOptions {
     which: LockOptions,
 }
 
-/// Runs the command, and gives its exit code.
+/// Runs the command, and returns the exit code.
 pub(crate) async fn run(global: &Global, mut options: RunOptions) -> Result<u8, Failure> {
-    // Until the signals are listened to they end this process, which has nothing to leave behind.
+    // Until signals are handled, they end this process, which has no state to clean up yet.
     check(&mut options)?;
     let events = Events::open(options.job.json_log.as_deref(), &options.locks)?;
     let result = in_session(global, &mut options, &events).await;
@@ -215,26 +209,26 @@ async fn in_session(
     if options.nonblock {
         options.wait.limit = Some(Duration::ZERO);
     }
-    // There is no moment at which we have the lock and are not watched.
+    // Started first, so that the lock is never held without a watchdog.
     let mut watchdog = Watchdog::start(&connection)?;
     let result = with_session(&connection, options, events, &mut watchdog).await;
 
     let is_lost = result.as_ref().is_ok_and(|code| *code == Exit::Lost.code());
-    // After a loss, only a server that is there is told: without one, the session expires.
+    // After a loss, close the session only if a server is reachable: otherwise, it expires.
     if !is_lost || connection.client.contact() == Contact::Connected {
         connection.close().await;
     }
-    // Not before: if we are killed while we release the lock, it closes the session.
+    // Not earlier: if this process is killed while it releases the lock, the watchdog closes the session.
     watchdog.dismiss();
     result
 }
 
-/// Refuses what could never work before anything is started for it.
+/// Rejects options that could never work, before anything is started.
 fn check(options: &mut RunOptions) -> Result<(), Failure> {
     options.job.check()?;
     let others = options.locks.iter().skip(1).filter(|_| options.job.command.is_line());
     if let Some(shell) = others.into_iter().find(|lock| SHELLS.contains(&lock.name())) {
-        let message = format!("{shell} would be a lock here, and no shell");
+        let message = format!("{shell} would be the name of a lock here, not a shell");
         let advice =
             "a command follows a --, as in: lockkeeper run demo/hello -- sh -c 'echo hello'";
         return Err(Failure::new(Exit::Usage, message).advise(advice));
@@ -253,7 +247,7 @@ async fn with_session(
     watchdog: &mut Watchdog,
 ) -> Result<u8, Failure> {
     let client = &connection.client;
-    let terms = options.job.terms(connection, options.wait.quiet)?;
+    let times = options.job.times(connection, options.wait.quiet)?;
 
     let mut signals = Signals::listen()?;
     let label = options.job.label();
@@ -274,7 +268,7 @@ async fn with_session(
                 held.guards().iter().for_each(|guard| guard.note_held_since(now));
             }
             events.write(Event::acquired(&held, waited_ms()));
-            let run = Granted { connection, options, terms, granted, events };
+            let run = Granted { connection, options, times, granted, events };
             run.hold(*held, signals, watchdog).await
         }
         WaitOutcome::Conflict => {
@@ -290,31 +284,31 @@ async fn with_session(
     }
 }
 
-/// A run that has its lock.
+/// A run that has acquired its lock.
 struct Granted<'a> {
     connection: &'a Connection,
     options: &'a RunOptions,
-    terms: Terms,
+    times: LeaseTimes,
     granted: Instant,
     events: &'a Events,
 }
 
 impl Granted<'_> {
-    /// Runs the command under the lock, and releases it.
+    /// Runs the command under the lock, and releases the lock.
     async fn hold(
         self,
         held: Held,
         mut signals: Signals,
         watchdog: &mut Watchdog,
     ) -> Result<u8, Failure> {
-        let Self { connection, options, terms, granted, events } = self;
+        let Self { connection, options, times, granted, events } = self;
         let release = async |held, limit| release(connection, held, limit, granted, events).await;
-        // We stood still, or the servers did, since the lock was granted.
+        // This process or the servers may have been paused since the lock was granted.
         let too_late = || {
             let message = format!("{} was lost before the command was started", held.name());
             Failure::new(Exit::Lost, message)
         };
-        if !terms.leaves_time(&held) {
+        if !times.leaves_time(&held) {
             let failure = too_late();
             release(held, HOPELESS_LIMIT).await;
             return Err(failure);
@@ -328,7 +322,7 @@ impl Granted<'_> {
         };
         let turn = options.once.begin(connection, &held, &mut signals, words, events).await;
         let once = match turn {
-            Ok(Turn::Run(once)) if terms.leaves_time(&held) => once,
+            Ok(Turn::Run(once)) if times.leaves_time(&held) => once,
             over => {
                 let code = match over {
                     Ok(Turn::Run(_)) => Err(too_late()),
@@ -340,7 +334,7 @@ impl Granted<'_> {
             }
         };
         let job =
-            Job { connection, options: &options.job, on_revoke: options.on_revoke, terms, events };
+            Job { connection, options: &options.job, on_revoke: options.on_revoke, times, events };
         let mut loss = job.loss(&held, watchdog);
         let variables = options.once.variables(once.as_ref());
         let ran = match signals.listen_for_child() {
@@ -356,7 +350,7 @@ impl Granted<'_> {
             }
         };
 
-        let is_called_off = ran.called_off != CalledOff::No;
+        let is_called_off = ran.end_request != EndRequest::No;
         if let Some(once) = once {
             let is_cut_off = ran.is_by_signal || ran.is_cut_off();
             let outcome = once::RunOutcome { code: ran.code, is_cut_off, is_called_off };
@@ -365,7 +359,8 @@ impl Granted<'_> {
 
         if let Some(time) = options.at_least.filter(|_| ran.lost.is_none() && !is_called_off) {
             let on_revoke = options.on_revoke;
-            let rest = Rest { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
+            let rest =
+                AtLeast { until: granted + time, on_revoke, quiet: options.wait.quiet, events };
             rest.hold(keep_engine(connection), &held, &mut loss, &mut signals).await;
         }
         release(held, ran.release_limit(connection)).await;
@@ -387,8 +382,8 @@ mod tests {
             let told = table.iter().any(|line| line.split([' ', '/']).any(|word| word == code));
             assert!(told || *exit == Exit::Ok, "{exit:?}");
         }
-        // Manual pages are indented.
+        // Manual pages indent the text.
         let fits = |line: &&str| line.len() + 7 < 80;
-        assert!(table.iter().all(fits), "they would be broken in a terminal");
+        assert!(table.iter().all(fits), "longer lines would wrap in a terminal");
     }
 }

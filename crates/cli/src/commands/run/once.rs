@@ -1,4 +1,4 @@
-//! A command that runs once for each key, or once in each period, on whichever machine comes first.
+//! Runs a command once for each key, or once in each period, on the first machine that gets the lock.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,27 +16,27 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 use crate::shared::{names, view};
 
-/// Whether a command runs once, and for what.
+/// Whether a command runs once, and for which key or period.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Once, on whichever machine comes first")]
 pub(super) struct Once {
-    /// Run the command unless a run of this lock with the same KEY has ended, on any machine: a release, the
-    /// number of a migration. The exit code is then that of the run that has ended
+    /// Run the command unless a run of this lock with the same KEY has ended on any machine. KEY is, for example, a
+    /// release or the number of a migration. If it has, the exit code is that of the earlier run
     #[arg(long, value_name = "KEY", conflicts_with = "every")]
     once_per: Option<String>,
 
     /// Run the command once in each period, on one of all machines whose timers start it: 10s, 5m, 1h, 1d. The
-    /// period divides a day, and is counted from midnight, local time. The lock is waited for until the next
-    /// period begins, unless -n or -w says less
+    /// period divides a day and is counted from midnight, local time. The run waits for the lock until the next
+    /// period starts, unless -n or -w sets a shorter limit
     #[arg(long, value_name = "PERIOD", value_parser = period, allow_hyphen_values = true)]
     every: Option<Duration>,
 
-    /// What happens if an earlier run began and its end is not recorded, as when its machine died
+    /// What to do if an earlier run started and its end is not recorded, for example after a crash
     /// [default: rerun]
     #[arg(long, value_enum, value_name = "WHAT")]
     if_unfinished: Option<OnUnfinished>,
 
-    /// What it is due for, by the clock as this process began.
+    /// What the command is due for, by the clock when this process started.
     #[arg(skip)]
     due: Option<OnceKey>,
 
@@ -45,55 +45,55 @@ pub(super) struct Once {
     next: Option<SystemTime>,
 }
 
-/// What happens after a run that has no end.
+/// What to do after a run without a recorded end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnUnfinished {
-    /// The command runs again: at least once
+    /// Run the command again: at least once
     Rerun,
-    /// The command does not run again: at most once
+    /// Do not run the command again: at most once
     Skip,
 }
 
-/// What a record and words about it need of the other options.
+/// The other options that records and messages need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OnceTerms<'a> {
-    /// What the command is called.
+    /// The name of the command.
     pub(super) label: &'a str,
-    /// The exit code of a run that does not run the command and never has.
+    /// The exit code if the command does not run and has never run.
     pub(super) conflict: u8,
-    /// Whether only what nobody expects is told.
+    /// Whether to omit notices about expected results.
     pub(super) quiet: bool,
 }
 
-/// Whether the command is to run.
+/// Whether to run the command.
 pub(super) enum Turn<'a> {
-    /// It is. Its end is recorded, if it runs once.
+    /// Run it. If it runs once, its end is recorded.
     Run(Option<OnceRun<'a>>),
-    /// It is not; this is the exit code.
+    /// Do not run it; this is the exit code.
     Over(u8),
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// Reads a period that divides a day.
+/// Parses a period, which must divide a day.
 fn period(text: &str) -> Result<Duration, String> {
-    let period = names::some_time(text)?;
+    let period = names::nonzero_duration(text)?;
     if period.subsec_nanos() % 1_000_000 == 0 && DAY.as_millis().is_multiple_of(period.as_millis())
     {
         return Ok(period);
     }
-    Err("it does not divide a day, so it has no fixed times; use one like 5m, 1h or 1d, or name what the \
-         command runs for with --once-per"
+    Err("it does not divide a day, so it has no fixed times; use one like 5m, 1h or 1d, or use --once-per \
+         with a key"
         .to_owned())
 }
 
 impl Once {
-    /// Refuses what does not go together, and notes what is due now.
+    /// Rejects options that cannot be combined, and notes what is due now.
     pub(super) fn check(&mut self, locks: &[ZnodePath], shares: bool) -> Result<(), Failure> {
         let refused = |message: &str| Err(Failure::new(Exit::Usage, message));
         self.due = match (&self.once_per, self.every) {
             (Some(key), _) if key.is_empty() => {
-                return refused("the key is an empty text; a variable that is not set, perhaps?");
+                return refused("the key is empty; perhaps a variable is not set");
             }
             (Some(key), _) => Some(OnceKey::Named(key.clone())),
             (None, Some(period)) => {
@@ -102,30 +102,30 @@ impl Once {
                 Some(Tick::at(due).into())
             }
             (None, None) if self.if_unfinished.is_some() => {
-                return refused("--if-unfinished is for --once-per and --every");
+                return refused("--if-unfinished requires --once-per or --every");
             }
             (None, None) => return Ok(()),
         };
 
         match locks.len() {
             1 if shares => refused(
-                "--once-per and --every need a lock that one run holds at a time: leave out --shared and \
+                "--once-per and --every need an exclusive lock: omit --shared and \
                  --permits",
             ),
             1 => Ok(()),
-            _ => refused("--once-per and --every are for one lock, which has the records"),
+            _ => refused("--once-per and --every work with one lock only, which keeps the records"),
         }
     }
 
-    /// How long the lock is waited for: not beyond the time at which another run is due, so that those which
-    /// wait do not become more and more.
+    /// How long to wait for the lock: not beyond the time at which another run is due, so that waiting runs do not
+    /// accumulate.
     pub(super) fn limit(&self, wanted: Option<Duration>) -> Option<Duration> {
         let Some(next) = self.next else { return wanted };
         let left = next.duration_since(SystemTime::now()).unwrap_or_default();
         Some(wanted.map_or(left, |wanted| wanted.min(left)))
     }
 
-    /// What the command is told of it.
+    /// Environment variables for the command.
     pub(super) fn variables(&self, run: Option<&OnceRun<'_>>) -> Vec<(&'static str, String)> {
         let Some(run) = run else { return Vec::new() };
         vec![
@@ -134,17 +134,17 @@ impl Once {
         ]
     }
 
-    /// Records that the command begins, if it is its turn. A signal ends this, as it ends a wait.
+    /// Records the start of the command, if it is to run. A signal ends this like a wait.
     pub(super) async fn begin<'a>(
         &self,
         connection: &Connection,
         held: &'a Held,
         signals: &mut Signals,
-        terms: OnceTerms<'_>,
+        times: OnceTerms<'_>,
         events: &Events,
     ) -> Result<Turn<'a>, Failure> {
         let Some(key) = &self.due else { return Ok(Turn::Run(None)) };
-        let OnceTerms { label, conflict, quiet } = terms;
+        let OnceTerms { label, conflict, quiet } = times;
         let guard = &held.guards()[0];
         let once = lockkeeper::Once::builder(&connection.client, guard.path().as_str());
         let once = once.label(label).if_unfinished(self.policy()).build()?;
@@ -165,7 +165,7 @@ impl Once {
             }
             Begun::Done(record) => {
                 if !quiet {
-                    tell(&format!("{what} has run: {}", ticks::story(&record)));
+                    tell(&format!("{what} has already run: {}", ticks::story(&record)));
                 }
                 let code = record.end.map_or(0, |end| end.code);
                 ("done", u8::try_from(code).unwrap_or(u8::MAX))
@@ -180,7 +180,9 @@ impl Once {
             Begun::Passed(tick) => {
                 if !quiet {
                     let later = ticks::shown(&tick.into());
-                    tell(&format!("{what} is over: the command has been started for {later}"));
+                    tell(&format!(
+                        "{what} is skipped: the command has already been started for {later}"
+                    ));
                 }
                 ("passed", conflict)
             }
@@ -201,7 +203,7 @@ impl Once {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunOutcome {
     pub(super) code: u8,
-    /// Whether a signal ended it, or `--max-run`, or the loss of the lock.
+    /// Whether a signal, `--max-run` or the loss of the lock ended it.
     pub(super) is_cut_off: bool,
     /// Whether it was asked to end, by a signal or a request for the lock.
     pub(super) is_called_off: bool,
@@ -242,7 +244,7 @@ pub(super) async fn record_end(
             Err(error) => error.to_string(),
         },
         failure = connection.keep_engine() => failure.to_string(),
-        () = tokio::time::sleep(limit) => format!("no server has confirmed it within {limit:?}"),
+        () = tokio::time::sleep(limit) => format!("no server confirmed it within {limit:?}"),
     };
     events.write(Event::Unfinished { key: &key, reason: &why });
     tell(&format!(
@@ -265,8 +267,8 @@ fn failure(error: OnceError) -> Failure {
         }
         OnceError::Ahead { by } => {
             let message = format!(
-                "this machine's clock is {} ahead of the servers': the command would run before its time, \
-                 and keep other machines from running it",
+                "this machine's clock is {} ahead of the servers': the command would run too early, \
+                 and other machines would then not run it",
                 view::duration(*by)
             );
             Failure::new(Exit::Config, message).advise("set the clock that is wrong")
@@ -275,12 +277,12 @@ fn failure(error: OnceError) -> Failure {
     }
 }
 
-/// When the command was due last, by this machine's clock.
+/// When the command was last due, by this machine's clock.
 fn due(period: Duration) -> SystemTime {
     cut(Timestamp::now(), period, TimeZone::system()).into()
 }
 
-/// The last time before `now` that is a multiple of `period` from midnight.
+/// The last multiple of `period` since midnight that is before `now`.
 fn cut(now: Timestamp, period: Duration, zone: TimeZone) -> Timestamp {
     let local = now.to_zoned(zone.clone()).datetime();
     let since_midnight = local.duration_since(local.date().at(0, 0, 0, 0));
@@ -288,7 +290,7 @@ fn cut(now: Timestamp, period: Duration, zone: TimeZone) -> Timestamp {
     let over = since_midnight.as_nanos().rem_euclid(period);
     let over = SignedDuration::from_nanos(i64::try_from(over).unwrap_or_default());
 
-    // Clocks are set forward and back by hours: within one, the time since the last tick is what it seems.
+    // Clock changes are whole hours, so within an hour local times have their usual distance.
     let within_an_hour = period <= i128::from(3_600_000_000_000_i64);
     let at = match within_an_hour {
         true => now.checked_sub(over).ok(),

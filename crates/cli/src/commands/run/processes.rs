@@ -1,9 +1,9 @@
 //! The processes of a run: those in the process group of its command, and those that have left it.
 //!
-//! A process leaves the group by `setsid`, by the job control of a shell, or by `timeout`, and no signal for
-//! the group reaches it any more. What it keeps is its environment. So the command gets a variable with a
-//! name of this run that no other run has, and whatever has it is a process of this run. One that starts
-//! with an environment of its own is not found (`env -i`, `sudo`), nor one that has changed its user.
+//! A process leaves the group by `setsid`, by the job control of a shell, or by `timeout`; signals for the group then
+//! no longer reach it. But it keeps its environment. So the command gets a variable with an id of this run, and every
+//! process with that id belongs to this run. A process that starts with a new environment (`env -i`, `sudo`), or that
+//! has changed its user, is not found.
 
 use std::env;
 use std::fs::read_dir;
@@ -22,11 +22,11 @@ use serde::{Deserialize, Serialize};
 use super::group;
 use crate::shared::program::RUN;
 
-/// How often processes that were killed are looked for again.
+/// How often to search again for processes that were killed.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// How many looks in a row have to find none: a process shows no environment in the moment in which it becomes
-/// another program, and one that has just been started may not be listed yet.
+/// How many searches in a row must find no process. A process that is executing another program has no environment for
+/// a moment, and a process that was just started may not be listed yet.
 const LOOKS: u32 = 8;
 
 /// A name that only this run has on this machine.
@@ -41,17 +41,17 @@ pub(super) struct Processes {
 }
 
 impl RunName {
-    /// The name of a run of this process; no other run has this session first.
+    /// The name of a run of this process; no other run starts with this session id.
     pub(super) fn new(session: i64) -> Self {
         Self(format!("{session:x}-{}", std::process::id()))
     }
 
-    /// That of a later command of this process.
+    /// The name for a later command of this process.
     pub(super) fn next(session: i64, number: u64) -> Self {
         Self(format!("{}.{number}", Self::new(session).0))
     }
 
-    /// The value of the variable, for the command.
+    /// The value of the environment variable for the command.
     pub(super) fn value(&self) -> String {
         match env::var(RUN) {
             Ok(outer) if !outer.is_empty() => format!("{outer} {}", self.0),
@@ -59,12 +59,13 @@ impl RunName {
         }
     }
 
-    /// Whether a process with this environment, as in `/proc/<pid>/environ`, belongs to the run, or to one in it.
+    /// Whether a process with this environment (`/proc/<pid>/environ`) belongs to the run, or to one nested in it.
     fn is_in(&self, environment: &str) -> bool {
         runs(environment).any(|run| run == self.0)
     }
 
-    /// Sends signals to the processes of this run that are to get them, by their ids and environments; their number.
+    /// Sends signals to those processes of this run that `is_to_get` selects by id and environment. Returns their
+    /// number.
     fn signal(&self, signals: &[Signal], is_to_get: impl Fn(Pid, &str) -> bool) -> usize {
         let entries = read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -77,33 +78,33 @@ impl RunName {
         found.map(send).count()
     }
 
-    /// A handle of this process, if it belongs to the run and is to get a signal.
+    /// A handle of this process, if it belongs to the run and is selected.
     fn handle(&self, id: Pid, is_to_get: impl Fn(Pid, &str) -> bool) -> Option<OwnedFd> {
         let folder = Path::new("/proc").join(id.as_raw_nonzero().to_string());
         let look = || {
             let environment = read_kernel_file(folder.join("environ")).ok()?;
             (self.is_in(&environment) && is_to_get(id, &environment)).then_some(())
         };
-        // Other users could have long environments, in many processes.
+        // Processes of other users are skipped: they could be many, with long environments.
         is_mine(&read_kernel_file(folder.join("status")).ok()?).then_some(())?;
         look()?;
         let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
-        // The id may have become that of another process before there was a handle.
+        // The id may have been reused by another process before the handle existed.
         look().map(|()| handle)
     }
 
-    /// Whether it belongs to no run within this one.
+    /// Whether a process does not belong to a nested run.
     fn is_last_in(&self, environment: &str) -> bool {
         runs(environment).last() == Some(&self.0)
     }
 }
 
 impl Processes {
-    /// Sends each of them these signals once, the group at once. The others take longer to find: not for one to
-    /// wait for that has a lease to renew. A run within this one passes on what it gets.
+    /// Sends these signals once to each process, and immediately to the group. Finding the others takes longer, so a
+    /// separate thread does that: the caller must renew a lease. A nested run forwards the signals to its own command.
     pub(super) fn signal(&self, signals: &'static [Signal]) {
         for signal in signals {
-            // Fails if all of the group has ended.
+            // Fails if the whole group has ended.
             let _ = kill_process_group(self.group, *signal);
         }
         let Self { group, run } = self.clone();
@@ -112,16 +113,16 @@ impl Processes {
                 getpgid(Some(id)) != Ok(group) && run.is_last_in(environment)
             })
         };
-        // Without a thread, they are killed at the end.
+        // Without a thread, these processes are killed at the end.
         let _ = thread::Builder::new().spawn(ask);
     }
 
-    /// Kills all of them, and waits until none can run any more; `false` if that takes longer than the limit.
+    /// Kills all processes, and waits until none can run any more; `false` if that takes longer than the limit.
     pub(super) fn end_within(&self, limit: Duration) -> bool {
         let end = Clock.now() + limit;
         let (mut seen_none, mut has_group_ended) = (0, false);
         loop {
-            // Not once it has: its number may be used again.
+            // Not after the group has ended: its number may be reused.
             if !has_group_ended {
                 let _ = kill_process_group(self.group, Signal::KILL);
                 has_group_ended = group::has_ended(self.group);
@@ -148,8 +149,8 @@ fn runs(environment: &str) -> impl Iterator<Item = &str> {
     values.flat_map(|value| value.split(' '))
 }
 
-/// Whether a process with this `/proc/<pid>/status` runs as this user, by all its ids: a set-user-ID program has
-/// the environment that another user has given it.
+/// Whether all ids of a process with this `/proc/<pid>/status` are this user's. A set-user-ID program keeps the
+/// environment that another user has given it.
 fn is_mine(status: &str) -> bool {
     let me = geteuid().as_raw().to_string();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
@@ -163,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// Attack: many processes of another user with long environments held the end of a command up.
+    /// Attack: many processes of another user with long environments delayed the end of a command.
     #[test]
     fn processes_of_other_users_are_not_looked_at() {
         let me = geteuid().as_raw();
@@ -181,14 +182,14 @@ mod tests {
         assert!(!run.is_in("LOCKKEEPER_RUN=1f-200\0X=1f-20"));
         assert!(!run.is_in("OLD_LOCKKEEPER_RUN=1f-20"));
         assert!(!run.is_in(""));
-        // A run within passes on what it is asked: its command is not asked twice.
+        // A nested run forwards requests: its command must not get them twice.
         assert!(
             run.is_last_in("LOCKKEEPER_RUN=aa-1 1f-20")
                 && !run.is_last_in("LOCKKEEPER_RUN=1f-20 bb-2")
         );
     }
 
-    /// Symptom: what had left the group of the command ran beside the next holder.
+    /// Symptom: processes that had left the command's group kept running while the next holder had the lock.
     #[test]
     fn what_has_left_the_group_is_ended_too() {
         let run = RunName::new(i64::from(std::process::id()) << 20);
@@ -204,7 +205,7 @@ mod tests {
         let processes = Processes { group, run };
         assert!(!group::has_ended(group));
         let ended = std::thread::spawn(move || processes.end_within(Duration::from_secs(30)));
-        // Each is waited for: one that nobody waits for has ended all the same.
+        // Reap both: a zombie has ended as well.
         assert!(!first.wait().unwrap().success() && !other.wait().unwrap().success());
         assert!(ended.join().unwrap());
         assert!(foreign.try_wait().unwrap().is_none(), "a process of no run was killed");

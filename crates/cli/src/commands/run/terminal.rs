@@ -1,11 +1,10 @@
-//! Who may read the terminal.
+//! Decides which process group may read from the terminal.
 //!
-//! The command is in a process group of its own, and a terminal lets only one group read: any
-//! other is stopped when it tries. If the command is what the user deals with (we are a job of
-//! our own, with the terminal as standard input and output), its group gets the terminal at once.
-//! In a pipeline such as `lockkeeper run lock -- cmd | less`, or in a script that Ctrl-C is to end
-//! as well, others of our own group need it. There the command only gets it when it is stopped for
-//! reading.
+//! The command is in a separate process group, and a terminal lets only one group read: a process of any other group is
+//! stopped when it tries. If the user interacts with the command (this process is a job by itself, with the terminal as
+//! standard input and output), its group gets the terminal immediately. In a pipeline such as `lockkeeper run lock --
+//! cmd | less`, or in a script that Ctrl-C is to end as well, other processes of our own group need it. There the
+//! command gets the terminal only when it is stopped for reading.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, stdin, stdout};
@@ -18,7 +17,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr,
 #[derive(Debug)]
 pub(super) struct Terminal {
     tty: File,
-    /// Its settings before the command had it.
+    /// Its settings before the command got it.
     settings: Option<Termios>,
     lent: bool,
 }
@@ -31,7 +30,7 @@ impl Terminal {
         Some(Self { tty, settings: None, lent: false })
     }
 
-    /// Lets the group read, if that is ours to give. Says whether it is.
+    /// Lets the group read, if this process may decide that. Returns whether it may.
     pub(super) fn lend(&mut self, group: Pid) -> bool {
         if tcgetpgrp(&self.tty) != Ok(getpgrp()) {
             return false;
@@ -41,7 +40,7 @@ impl Terminal {
         self.lent
     }
 
-    /// The same, if the user deals with the command itself.
+    /// The same, if the user interacts with the command itself.
     pub(super) fn lend_to_foreground(&mut self, group: Pid) {
         let is_alone = getpgrp() == getpid() && stdin().is_terminal() && stdout().is_terminal();
         if is_alone {
@@ -49,18 +48,18 @@ impl Terminal {
         }
     }
 
-    /// Whether the group that had it has it still.
+    /// Whether this group still has the terminal.
     pub(super) fn is_with(&self, group: Pid) -> bool {
         self.lent && tcgetpgrp(&self.tty) == Ok(group)
     }
 
-    /// Takes it back from the group. `broken`: its settings too, as the one who changed them could
-    /// not change them back.
+    /// Takes the terminal back from the group. `broken`: also restores its settings, because the process that changed
+    /// them could not.
     pub(super) fn take_back(&mut self, group: Pid, broken: bool) {
         if !self.is_with(group) {
             return;
         }
-        // Whoever does this from the background is stopped by TTOU, unless that is blocked.
+        // A background process that does this is stopped by TTOU, unless that signal is blocked.
         let mut stop = SigSet::empty();
         stop.add(Blocked::SIGTTOU);
         let Ok(before) = stop.thread_swap_mask(SigmaskHow::SIG_BLOCK) else { return };
@@ -73,8 +72,7 @@ impl Terminal {
     }
 }
 
-/// Whether nobody would continue this process if it were stopped: its parent is no shell of the
-/// same session.
+/// Whether no shell would continue this process after a stop: its parent is not a shell of the same session.
 pub(super) fn is_on_its_own() -> bool {
     let parent_session = getppid().and_then(|parent| getsid(Some(parent)).ok());
     getsid(Some(getpid())).ok() != parent_session

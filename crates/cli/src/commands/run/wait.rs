@@ -1,4 +1,4 @@
-//! In line for the lock.
+//! Waits in the queue for the lock.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -8,9 +8,9 @@ use lockkeeper::{AcquireError, Client, LossReason, ZnodePath, graph};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
-use super::above;
 use super::events::{Event, Events};
 use super::lock::{Held, Lock};
+use super::parent_lock;
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
@@ -20,8 +20,8 @@ use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 use crate::shared::view;
 
-/// How many things of a pool are named with their holders.
-const MOST_SHOWN: usize = 3;
+/// How many things of a pool are listed with their holders.
+const MAX_SHOWN: usize = 3;
 
 /// How a wait ended.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(super) enum WaitOutcome {
     Signal(Signal),
 }
 
-/// Waits for the lock, unless it could never be had. Whatever but a guard comes of it, no place in line is
-/// left: dropping the attempt gives it up, and closing the session makes sure of it.
+/// Waits for the lock, unless it can never be acquired. Without a grant, no place in the queue is left: dropping the
+/// attempt gives it up, and closing the session deletes the node.
 pub(super) async fn acquire(
     connection: &Connection,
     lock: &Lock,
@@ -49,7 +49,7 @@ pub(super) async fn acquire(
     }
     let checks = async {
         for path in lock.paths() {
-            above::check(client, path).await?;
+            parent_lock::check(client, path).await?;
         }
         lock.check_layout(client).await?;
         lock.check_delay(client).await
@@ -64,7 +64,7 @@ pub(super) async fn acquire(
         }
     };
     let notice = async {
-        sleep(waiting::PATIENCE).await;
+        sleep(waiting::NOTICE_DELAY).await;
         if !wait.quiet || events.are_written() {
             let holder = holder(client, lock).await;
             events.write(Event::Waiting { holder: holder.as_deref() });
@@ -81,7 +81,7 @@ pub(super) async fn acquire(
         match graph::unless_deadlocked(client, &ZnodePath::root(), attempt).await {
             Ok(outcome) => outcome.map(Some),
             Err(deadlock) => {
-                tell(&view::printable(&format!("{deadlock}; gave up {}", lock.name())));
+                tell(&view::printable(&format!("{deadlock}; gave up waiting for {}", lock.name())));
                 Ok(None)
             }
         }
@@ -103,7 +103,7 @@ pub(super) async fn acquire(
                 let holder = holder(client, lock).await.unwrap_or_default();
                 let wait_for_it = match wait.limit {
                     Some(Duration::ZERO) if lock.delay_left().is_some() => {
-                        "; a run without -n, or with a longer -w, waits for it"
+                        "; to wait for it, run without -n or with a longer -w"
                     }
                     _ => "",
                 };
@@ -116,10 +116,10 @@ pub(super) async fn acquire(
     Ok(outcome)
 }
 
-/// This machine's engine has its room on a disk of this machine.
+/// Adds advice: the disk of this machine's engine is on this machine.
 fn with_way_out(failure: Failure, connection: &Connection) -> Failure {
     match failure.code() == Exit::CannotCreate.code() && connection.engine.is_some() {
-        true => failure.advise("see lockkeeper local status, and make room"),
+        true => failure.advise("see lockkeeper local status, and free disk space"),
         false => failure,
     }
 }
@@ -149,8 +149,8 @@ async fn within(
     }
 }
 
-/// Queues again when the place is lost with the session, as when the machine was suspended; and after an
-/// outage, if there is a limit that ends the wait.
+/// Joins the queue again if the session expired and its node with it, for example while the machine was suspended. Also
+/// after an outage, if a time limit ends the wait.
 async fn in_line(
     lock: &Lock,
     limit: Option<Duration>,
@@ -164,11 +164,11 @@ async fn in_line(
         match lock.acquire().await {
             Err(error) if is_lost_with_session(&error) => {
                 tell(&format!(
-                    "the place in line for {} was lost with its session: again",
+                    "the place in the queue for {} was lost with its session; joining again",
                     lock.name()
                 ));
-                // This waits for the next session, over lost connections. If it fails for good, so does what
-                // follows.
+                // This waits for the next session, across lost connections. If it fails permanently, the next step
+                // fails as well.
                 while let Err(error) = client.exists(path).await
                     && waiting::is_passing(&error)
                 {
@@ -185,7 +185,7 @@ async fn in_line(
     }
 }
 
-/// Whether nothing but servers that were away, or lost the connection each time, was in the way.
+/// Whether the only cause is servers that could not be reached, or that lost the connection each time.
 fn is_outage(error: &AcquireError) -> bool {
     match error {
         AcquireError::Unreachable { .. } | AcquireError::GaveUp { .. } => true,
@@ -194,7 +194,7 @@ fn is_outage(error: &AcquireError) -> bool {
     }
 }
 
-/// Whether the place was lost with its session: while it waited, or as it was at the front already.
+/// Whether the place in the queue was lost with its session, while waiting or at the front of the queue.
 fn is_lost_with_session(error: &AcquireError) -> bool {
     use LossReason::{DeadlinePassed, SessionExpired};
     match error {
@@ -204,16 +204,16 @@ fn is_lost_with_session(error: &AcquireError) -> bool {
     }
 }
 
-/// ", held by ..."; `None` if that cannot be seen now. Of several locks the first one that another program
+/// ", held by ..."; `None` if the queue cannot be read now. For several locks, the first one that another program
 /// holds: "; /a is not free, held by ...".
 async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     if let Lock::OneOf(pool) = lock {
-        let report = timeout(waiting::PATIENCE, pool.look()).await.ok()?.ok()?;
+        let report = timeout(waiting::NOTICE_DELAY, pool.inspect()).await.ok()?.ok()?;
         let held = report.held.iter().map(|thing| match &thing.info {
             Some(info) => format!("{} by {}", thing.name, view::program(info)),
             None => thing.name.clone(),
         });
-        let shown: Vec<_> = held.take(MOST_SHOWN).collect();
+        let shown: Vec<_> = held.take(MAX_SHOWN).collect();
         let more = report.held.len() - shown.len();
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
         return (!shown.is_empty()).then(|| format!("; held: {}{more}", shown.join(", ")));
@@ -225,7 +225,7 @@ async fn holder(client: &Client, lock: &Lock) -> Option<String> {
     for path in paths {
         let mut queue = waiting::queue(client, path).await?;
         if queue.holders().any(|entry| entry.session == client.session_id()) {
-            // What may be left is a lock delay.
+            // A lock delay may still be pending.
             queue.entries.clear();
         }
         if !view::is_free(&queue) {
@@ -239,7 +239,7 @@ async fn holder_of(client: &Client, lock: &Lock, path: &ZnodePath) -> Option<Str
     let queue = waiting::queue(client, path).await?;
     let is_our_turn = queue.holders().any(|entry| entry.session == client.session_id());
     if is_our_turn {
-        let what = ", which no program holds: waiting for a proof that this session lives, or that its servers \
+        let what = ", which no program holds: waiting for proof that this session is alive, or that its servers \
                     are one service";
         return Some(what.to_owned());
     }

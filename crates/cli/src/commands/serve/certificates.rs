@@ -1,4 +1,4 @@
-//! The files that TLS needs, and reading them.
+//! Reads the certificate files for TLS.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use lockkeeper_engine::{ClientCertificates, Tls, TlsError, read_pem};
 
 use crate::shared::exit::{Exit, Failure};
 
-/// Where the certificate, its key and the roots of clients' certificates are.
+/// The paths of the certificate, its key and the roots of client certificates.
 #[derive(Clone, Debug)]
 pub(super) struct TlsFiles {
     pub(super) certificate: PathBuf,
@@ -17,10 +17,10 @@ pub(super) struct TlsFiles {
 }
 
 impl TlsFiles {
-    /// Reads all of them.
+    /// Reads all files.
     ///
     /// # Errors
-    /// If one cannot be used, with its name.
+    /// If a file cannot be used; the error names it.
     pub(super) fn read(&self) -> Result<Tls, Failure> {
         let read = |path: &Path| read_pem(path).map_err(|error| unusable(&error));
         let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
@@ -35,7 +35,7 @@ impl TlsFiles {
         Ok(tls)
     }
 
-    /// The files that an error is about.
+    /// The names of the files that an error is about.
     fn named_by(&self, error: &TlsError) -> String {
         match (error, &self.client_roots) {
             (TlsError::NoClientRoot, Some((roots, _))) => roots.display().to_string(),
@@ -43,12 +43,12 @@ impl TlsFiles {
         }
     }
 
-    /// A group may be wanted (Debian has `ssl-cert`); everyone never is.
+    /// Access for a group may be intended (Debian has `ssl-cert`); access for everyone never is.
     fn warn_of_readers(&self) {
         let path = self.key.display();
         if fs::metadata(&self.key).is_ok_and(|meta| meta.mode() & 0o007 != 0) {
             tracing::warn!(
-                "every user of this machine has access to the key {path}: chmod o= {path}"
+                "all users of this machine have access to the key {path}: chmod o= {path}"
             );
         }
     }

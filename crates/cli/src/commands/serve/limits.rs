@@ -1,4 +1,4 @@
-//! What clients may take: `lockkeeper_engine`'s limits as options.
+//! The limits for clients: `lockkeeper_engine`'s limits as options.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use lockkeeper_engine::Builder;
 use super::with::With;
 use crate::shared::names;
 
-/// Protection from too much. Who runs into a limit gets an error or loses its connection.
+/// Protection from overload. A client that exceeds a limit gets an error or is disconnected.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(super) struct Limits {
-    /// Connections in all; the last tenth is for clients that come back with a session [default: 10000]
+    /// All connections; the last tenth is reserved for clients that resume a session [default: 10000]
     #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_connections: Option<usize>,
 
@@ -20,12 +20,12 @@ pub(super) struct Limits {
     #[arg(long, value_name = "COUNT", value_parser = names::nonzero)]
     max_connections_per_address: Option<usize>,
 
-    /// New connections a second; more have to wait [default: 5000]
+    /// New connections per second; further ones wait [default: 5000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     connection_rate: Option<u32>,
 
-    /// How long a new connection may take until its handshake is there [default: 10s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    /// How long a new connection may take for its handshake [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     handshake_time: Option<Duration>,
 
     /// Sessions, connected or not [default: 1000000]
@@ -41,29 +41,29 @@ pub(super) struct Limits {
     max_multi: Option<usize>,
 
     /// Bytes of a request, and of a reply [default: 1048575, as jute.maxbuffer]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     max_frame: Option<usize>,
 
-    /// Bytes of replies and events that may wait for one client, which is held back from a quarter of it
-    /// on [default: 67108864]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    /// Bytes of replies and events queued for one client; at a quarter of this the client is slowed
+    /// down [default: 67108864]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     max_outgoing: Option<usize>,
 
-    /// How long a client may take nothing of what waits for it [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = names::some_time)]
+    /// How long a client may read no replies before it is disconnected [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = names::nonzero_duration)]
     send_timeout: Option<Duration>,
 
-    /// Bytes for all that waits: replies, requests in part, watches [default: a quarter of the memory of
+    /// Bytes for all queues: replies, partial requests, watches [default: a quarter of the memory of
     /// the machine or the control group]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     memory_budget: Option<usize>,
 
-    /// Bytes of memory for the data; growth beyond it is refused [default: half of the memory]
-    #[arg(long, value_name = "BYTES", value_parser = names::some_bytes)]
+    /// Bytes of memory for the data; growth beyond it is rejected [default: half of the memory]
+    #[arg(long, value_name = "BYTES", value_parser = names::byte_limit)]
     data_budget: Option<usize>,
 
-    /// Bytes to leave free on the disk; growth is refused with less, 0 for none [default: 268435456, or a
-    /// quarter of a small file system]
+    /// Bytes to keep free on the disk; with less, growth is rejected; 0 for no limit [default: 268435456,
+    /// or a quarter of a small file system]
     #[arg(long, value_name = "BYTES")]
     disk_reserve: Option<u64>,
 
@@ -73,7 +73,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Sets those that were given.
+    /// Sets the limits that were given.
     pub(super) fn apply(&self, builder: Builder) -> Builder {
         builder
             .with(self.max_connections, Builder::max_connections)

@@ -1,4 +1,4 @@
-//! Word to the service manager, as `sd_notify(3)` describes it.
+//! Notifies the service manager, as `sd_notify(3)` describes it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -7,17 +7,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where the manager listens.
+/// The environment variable with the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Tells the service manager how far the server is; nobody, if there is none.
+/// Reports the server's state to the service manager, if there is one.
 #[derive(Debug)]
 pub(super) struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
 }
 
 impl Notifier {
-    /// Finds the manager. That it cannot be told is no reason not to serve.
+    /// Finds the manager. Errors do not prevent the server from running.
     pub(super) fn from_environment() -> Self {
         let name = env::var_os(VARIABLE).filter(|name| !name.is_empty());
         let manager = name.and_then(|name| {
@@ -27,12 +27,12 @@ impl Notifier {
         Self { manager }
     }
 
-    /// It serves; the status is a line for people.
+    /// Reports that the server is ready; `status` is a line for people.
     pub(super) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}\n"));
     }
 
-    /// It reads its files again, and [`Notifier::ready`] follows.
+    /// Reports that the server reloads its files; [`Notifier::ready`] follows.
     pub(super) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
@@ -50,7 +50,7 @@ impl Notifier {
     fn send(&self, message: &str) {
         let Some((socket, address)) = &self.manager else { return };
         if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-            tracing::warn!("the service manager was not told: {error}");
+            tracing::warn!("cannot notify the service manager: {error}");
         }
     }
 }
@@ -58,12 +58,12 @@ impl Notifier {
 fn find(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     let address = address(name)?;
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not listen must not keep the server from serving.
+    // A manager that does not read must not block the server.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }
 
-/// A path, or after an `@` a name of the abstract namespace, which Linux has.
+/// A path or, after an `@`, a name in Linux's abstract namespace.
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_encoded_bytes() {
         #[cfg(target_os = "linux")]
@@ -74,7 +74,7 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
         [b'/', ..] => SocketAddr::from_pathname(name),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is neither a full path nor a name after @",
+            "it is neither an absolute path nor a name after @",
         )),
     }
 }

@@ -13,13 +13,13 @@ use lockkeeper_engine::{Builder, ClientCertificates, DigestAlgorithm, UnknownDig
 use super::with::With;
 use crate::shared::exit::{Exit, Failure};
 
-/// The longest file that is read, in bytes. What is longer is something else, such as a device.
-const LONGEST: u64 = 1024 * 1024;
+/// The maximum file size, in bytes. Anything larger is not a configuration file; it may be a device.
+const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Where ZooKeeper's Prometheus provider listens if it is not told.
+/// The default port of ZooKeeper's Prometheus provider.
 const METRICS_PORT: u16 = 7000;
 
-/// What a file says, as far as it has an effect here.
+/// The settings of a file that have an effect here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZooCfg {
     pub(crate) data_dir: Option<PathBuf>,
@@ -43,13 +43,13 @@ pub(crate) struct ZooCfg {
     metrics: Metrics,
     secure: Secure,
     ensemble: Ensemble,
-    /// The keys that have none, with their lines.
+    /// The keys without an effect, with their lines.
     ignored: Vec<(usize, String)>,
     name: String,
 }
 
-/// What only a server of an ensemble has. By ZooKeeper's rules a file with one participant, `server.1`, is
-/// also that of a standalone server.
+/// Settings that only a server of an ensemble has. By ZooKeeper's rules, a file with one participant, `server.1`, also
+/// describes a standalone server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ensemble {
     /// The lines of `server.N`, by N.
@@ -58,7 +58,7 @@ struct Ensemble {
     proofs: Vec<(usize, String)>,
 }
 
-/// `metricsProvider`: ZooKeeper has several, of which one is Prometheus.
+/// `metricsProvider`: ZooKeeper has several providers, one of which is Prometheus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Metrics {
     wanted: bool,
@@ -73,7 +73,7 @@ impl Metrics {
     }
 }
 
-/// TLS: where, and the PEM files. A store is its line, type and location.
+/// TLS: the address and the PEM files. A store consists of its line, type and location.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Secure {
     port: Option<u16>,
@@ -81,7 +81,7 @@ struct Secure {
     key_store: Store,
     trust_store: Store,
     client_auth: ClientAuth,
-    /// Restrictions that the engine does not know, with their lines.
+    /// Restrictions that the engine does not support, with their lines.
     unmet: Vec<(usize, String)>,
 }
 
@@ -92,7 +92,7 @@ struct Store {
     pem: bool,
 }
 
-/// Whether clients show certificates, by ZooKeeper's names.
+/// Whether clients show certificates, with ZooKeeper's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ClientAuth {
     None,
@@ -115,7 +115,7 @@ impl ZooCfg {
         let mut cfg = Self { name: name.to_owned(), ..Self::default() };
         // Editors on Windows put a byte order mark before the first line.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        // Java takes a carriage return alone for the end of a line, too.
+        // Java also treats a single carriage return as a line end.
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
 
         for (index, line) in text.lines().enumerate() {
@@ -134,13 +134,13 @@ impl ZooCfg {
         Ok(cfg)
     }
 
-    /// Refuses the file of an ensemble: each of its machines would serve locks of its own, and all of them
-    /// would grant the same lock.
+    /// Rejects the file of an ensemble: each of its machines would be a separate lock service, and all of them would
+    /// grant the same lock.
     fn check_alone(&self) -> Result<(), Failure> {
         let Some((line, proof)) = self.ensemble.proof() else { return Ok(()) };
         let message = format!(
-            "{}, line {line}: {proof} is for a server of an ensemble, and the engine is one server: \
-             several of these are several lock services, which grant the same lock to several holders",
+            "{}, line {line}: {proof} belongs to a server of an ensemble, but the engine is a single server: \
+             several of these would be separate lock services that grant the same lock to several holders",
             self.name
         );
         let advice = format!(
@@ -150,7 +150,7 @@ impl ZooCfg {
         Err(Failure::new(Exit::Config, message).advise(&advice))
     }
 
-    /// Java's own key stores are not read; PEM files are, as ZooKeeper reads them.
+    /// Skips Java key stores, which are not supported. PEM files are supported, as in ZooKeeper.
     fn skip_java_stores(&mut self) {
         let stores = [
             ("ssl.keyStore.location", &mut self.secure.key_store),
@@ -158,7 +158,7 @@ impl ZooCfg {
         ];
         for (key, store) in stores {
             if store.path().is_none() && store.line > 0 {
-                self.ignored.push((store.line, format!("{key} (no PEM file)")));
+                self.ignored.push((store.line, format!("{key} (not a PEM file)")));
             }
         }
     }
@@ -168,7 +168,7 @@ impl ZooCfg {
             .split_once('=')
             .map(|(key, value)| (key.trim(), value.trim()))
             .filter(|(key, _)| is_key(key))
-            .ok_or_else(|| "this is not a setting; write it like clientPort=2181".to_owned())?;
+            .ok_or_else(|| "this is not a setting; use the form clientPort=2181".to_owned())?;
 
         match key {
             "dataDir" if value.is_empty() => return Err("dataDir is empty".to_owned()),
@@ -180,7 +180,7 @@ impl ZooCfg {
             "maxSessionTimeout" => self.max_session_timeout = milliseconds(key, value)?,
             "maxClientCnxns" => self.max_client_connections = Some(parse(key, value)?),
             "maxCnxns" => self.max_connections = Some(parse(key, value)?),
-            // Any number below 1 is for the system's own default.
+            // Any number below 1 selects the system's default.
             "clientPortListenBacklog" => {
                 self.backlog = parse::<i64>(key, value)?.try_into().ok().filter(|count| *count > 0);
             }
@@ -214,7 +214,9 @@ impl ZooCfg {
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth"
                 if value.eq_ignore_ascii_case("false") => {}
             "enforce.auth.enabled" | "sessionRequireClientSASLAuth" | "requireClientAuthScheme" => {
-                return Err(format!("{key}: the engine would let in whom this keeps out"));
+                return Err(format!(
+                    "{key} is unsupported: the engine would admit clients that it must reject"
+                ));
             }
             other => {
                 let is_taken = self.ensemble.line(number, other, value)?
@@ -227,20 +229,20 @@ impl ZooCfg {
         Ok(())
     }
 
-    /// Where to listen, if the file says so. ZooKeeper listens everywhere if no address is given.
+    /// The address to listen on, if the file sets it. Like ZooKeeper, all addresses if none is given.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         let host = self.host.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
         self.port.map(|port| SocketAddr::new(host, port))
     }
 
-    /// Where to listen with TLS, and the PEM file with the certificate and its key.
+    /// The address to listen on with TLS, and the PEM file with the certificate and its key.
     pub(crate) fn secure(&self) -> Option<(SocketAddr, &Path)> {
         let host = self.secure.host.unwrap_or(Ipv6Addr::UNSPECIFIED.into());
         let port = self.secure.port?;
         Some((SocketAddr::new(host, port), self.secure.key_store.path()?))
     }
 
-    /// Whose certificates clients may show, or have to.
+    /// The roots for client certificates, and whether clients must show one.
     pub(crate) fn client_roots(&self) -> Option<(&Path, ClientCertificates)> {
         let clients = match self.secure.client_auth {
             ClientAuth::None => return None,
@@ -250,8 +252,8 @@ impl ZooCfg {
         Some((self.secure.trust_store.path()?, clients))
     }
 
-    /// Refuses what was asked for to keep others out, and would not: nothing is served in plaintext,
-    /// or to anyone, instead. A certificate on the command line takes the place of the key store.
+    /// Rejects security settings that would not take effect: otherwise the server would serve plaintext, or any client.
+    /// A certificate on the command line replaces the key store.
     pub(crate) fn check_security(&self, has_certificate: bool) -> Result<(), Failure> {
         let secure = &self.secure;
         if secure.port.is_none() {
@@ -260,7 +262,7 @@ impl ZooCfg {
         let fail = |why: String| Err(Failure::new(Exit::Config, format!("{}: {why}", self.name)));
         if let Some((line, key)) = secure.unmet.first() {
             return fail(format!(
-                "line {line}: {key} cannot be honoured; take it out if it is not needed"
+                "line {line}: {key} is unsupported; delete it if it is not needed"
             ));
         }
 
@@ -292,14 +294,14 @@ impl ZooCfg {
         Ok(())
     }
 
-    /// Names what has no effect in the log.
+    /// Logs the settings without an effect.
     pub(crate) fn warn(&self) {
         for (line, key) in &self.ignored {
             tracing::warn!("{}, line {line}: {key} has no effect here", self.name);
         }
         if self.secure.port.is_some() && self.secure().is_none() {
             tracing::warn!(
-                "{}: secureClientPort has no effect without a PEM file as ssl.keyStore.location",
+                "{}: secureClientPort has no effect unless ssl.keyStore.location is a PEM file",
                 self.name
             );
         }
@@ -309,7 +311,7 @@ impl ZooCfg {
         }
     }
 
-    /// Adds what only the file can say.
+    /// Sets the values that only the file can contain.
     pub(crate) fn apply(&self, builder: Builder) -> Builder {
         builder
             .with(self.min_session_timeout, Builder::min_session_timeout)
@@ -331,16 +333,16 @@ impl ZooCfg {
 }
 
 impl Ensemble {
-    /// Takes a setting, if it proves an ensemble. One `server.1` does not: it is counted here, and has no
-    /// effect otherwise.
+    /// Takes a setting if it proves an ensemble. A single `server.1` does not: it is counted here, and otherwise has no
+    /// effect.
     fn line(&mut self, number: usize, key: &str, value: &str) -> Result<bool, String> {
         let (kind, id) = key.split_once('.').unwrap_or((key, ""));
         let is_proof = match kind {
             "server" => {
-                // ZooKeeper reads a number: `server.01` is `server.1` again.
+                // ZooKeeper reads a number: `server.01` is the same as `server.1`.
                 let id = id.parse::<i64>().map_or_else(|_| id.to_owned(), |id| id.to_string());
                 self.servers.insert(id, number);
-                // Of `host:2888:3888:observer;2181`.
+                // The part before `;` of `host:2888:3888:observer;2181`.
                 let address = value.split(';').next().unwrap_or_default().to_ascii_lowercase();
                 address.split(':').any(|part| part.trim() == "observer")
             }
@@ -360,14 +362,14 @@ impl Ensemble {
         Ok(is_proof)
     }
 
-    /// What proves an ensemble best, and its line: several servers, or one that is not the first.
+    /// The best proof of an ensemble, with its line: several servers, or a server that is not the first.
     fn proof(&self) -> Option<(usize, String)> {
         let others = self.servers.iter().filter(|(id, _)| *id != "1");
         let other = others.map(|(id, line)| (*line, format!("server.{id}"))).min();
         other.or_else(|| self.proofs.first().cloned())
     }
 
-    /// The lines that a file for one server does not have.
+    /// The lines that a file for one server must not contain.
     fn lines(&self) -> String {
         let proofs = self.proofs.iter().map(|(line, _)| *line);
         let mut lines: Vec<_> = self.servers.values().copied().chain(proofs).collect();
@@ -382,7 +384,7 @@ impl Ensemble {
 }
 
 impl Secure {
-    /// Takes a setting, if it is one of these.
+    /// Takes a setting if it belongs to TLS.
     fn line(&mut self, number: usize, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "secureClientPort" => self.port = Some(parse(key, value)?),
@@ -417,13 +419,13 @@ impl Store {
         self.location = location.into();
     }
 
-    /// Whether its name is one that PEM files have, and Java's stores have not.
+    /// Whether its name is usual for PEM files and not for Java's stores.
     fn may_be_pem(&self) -> bool {
         let names = ["key", "crt", "cer", "cert"];
         self.location.extension().is_some_and(|e| names.iter().any(|name| e == *name))
     }
 
-    /// How to make a PEM file of it.
+    /// How to convert it to a PEM file.
     fn conversion(&self) -> String {
         let file = self.location.display();
         let is_pkcs12 = self.location.extension().is_some_and(|e| e == "p12" || e == "pfx");
@@ -438,24 +440,24 @@ impl Store {
             ),
         };
         format!(
-            "only PEM files are read; make one: {first}openssl pkcs12 -in {source} -nodes -out {file}.pem"
+            "only PEM files are supported; create one: {first}openssl pkcs12 -in {source} -nodes -out {file}.pem"
         )
     }
 
-    /// The file, if it is one that is read here.
+    /// The file, if it is a PEM file.
     fn path(&self) -> Option<&Path> {
         let pem = self.pem || self.location.extension().is_some_and(|e| e == "pem");
         (pem && self.line > 0).then_some(&self.location)
     }
 }
 
-/// The whole file, if it is short enough to be a configuration.
+/// The whole file, if it is short enough for a configuration file.
 fn read(path: &Path) -> io::Result<String> {
-    let text = read_regular_file(path, LONGEST)?;
-    String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8 text"))
+    let text = read_regular_file(path, MAX_BYTES)?;
+    String::from_utf8(text).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
-/// Whether it may be shown: any file can be given, and its lines may be secret.
+/// Whether a key may be shown: the user can name any file, and its lines may be secret.
 fn is_key(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     !text.is_empty() && text.chars().all(is_part)
@@ -464,10 +466,10 @@ fn is_key(text: &str) -> bool {
 /// What `authProvider.*` means here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Provider {
-    /// The engine has it, whether it is named or not.
+    /// The engine always has it.
     Present,
-    /// It identifies clients and refuses none: what would is `sessionRequireClientSASLAuth`, or
-    /// `enforce.auth.enabled`.
+    /// It identifies clients without rejecting any: `sessionRequireClientSASLAuth` or `enforce.auth.enabled` would
+    /// reject them.
     WithoutEffect,
 }
 
@@ -480,7 +482,7 @@ fn known_provider(key: &str, class: &str) -> Result<Provider, String> {
     }
 }
 
-/// ZooKeeper's 0 is no limit.
+/// ZooKeeper's 0 means no limit.
 fn limit(count: usize) -> usize {
     if count == 0 { usize::MAX } else { count }
 }
@@ -494,10 +496,10 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
 }
 
 fn parse<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| format!("{key}: this is not a number that fits"))
+    value.parse().map_err(|_| format!("{key}: this is not a number in range"))
 }
 
-/// ZooKeeper's -1 is its default.
+/// ZooKeeper's -1 means its default.
 fn milliseconds(key: &str, value: &str) -> Result<Option<Duration>, String> {
     match value {
         "-1" => Ok(None),
@@ -505,11 +507,11 @@ fn milliseconds(key: &str, value: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// A number of bytes, decimal or like `0xfffff`.
+/// A number of bytes, decimal or hexadecimal (`0xfffff`).
 fn bytes(key: &str, value: &str) -> Result<usize, String> {
     match value.strip_prefix("0x") {
         Some(digits) => usize::from_str_radix(digits, 16)
-            .map_err(|_| format!("{key}: this is not a number that fits")),
+            .map_err(|_| format!("{key}: this is not a number in range")),
         None => parse(key, value),
     }
 }
@@ -562,7 +564,7 @@ mod tests {
         assert_eq!(cfg.ignored, [(9, "admin.enableServer".to_owned())]);
     }
 
-    /// Symptom: the first line of a file that an editor on Windows had written was not a setting.
+    /// Symptom: the first line of a file that was written by an editor on Windows was not recognized.
     #[test]
     fn k42_a_byte_order_mark_is_not_part_of_the_first_line() {
         let cfg = ZooCfg::parse("zoo.cfg", "\u{feff}tickTime=3000\r\nclientPort=2181\r\n").unwrap();
@@ -583,14 +585,14 @@ mod tests {
 
         let java = ZooCfg::parse("zoo.cfg", &text.replace("server.pem", "server.jks")).unwrap();
         assert_eq!(java.secure(), None);
-        assert_eq!(java.ignored, [(3, "ssl.keyStore.location (no PEM file)".to_owned())]);
+        assert_eq!(java.ignored, [(3, "ssl.keyStore.location (not a PEM file)".to_owned())]);
         let lenient = format!("{text}ssl.clientAuth=none\n");
         assert_eq!(ZooCfg::parse("zoo.cfg", &lenient).unwrap().client_roots(), None);
     }
 
-    /// Symptom: a file that asked for TLS in a way that is not read here was served in plaintext.
+    /// Symptom: a file with unsupported TLS settings was served in plaintext.
     #[test]
-    fn security_that_cannot_be_had_is_refused() {
+    fn unsupported_security_is_rejected() {
         let store = |file: &str| format!("secureClientPort=2281\nssl.keyStore.location=/{file}\n");
         let check = |text: &str| {
             let cfg = ZooCfg::parse("zoo.cfg", text).unwrap();
@@ -599,12 +601,12 @@ mod tests {
         for (text, part) in [
             (store("a.jks"), "keytool -importkeystore -srckeystore /a.jks"),
             (store("srv.key"), "add ssl.keyStore.type=PEM"),
-            (store("a.p12"), "make one: openssl pkcs12 -in /a.p12"),
+            (store("a.p12"), "create one: openssl pkcs12 -in /a.p12"),
             (
                 store("a.pem") + "ssl.trustStore.location=/t.jks\n",
                 "line 3: ssl.trustStore.location",
             ),
-            (store("a.pem") + "ssl.ocsp=true\n", "line 3: ssl.ocsp cannot be honoured"),
+            (store("a.pem") + "ssl.ocsp=true\n", "line 3: ssl.ocsp is unsupported"),
             ("secureClientPort=2281\n".to_owned(), "needs ssl.keyStore.location"),
         ] {
             let error = check(&text).unwrap_err();
@@ -613,20 +615,20 @@ mod tests {
         assert_eq!(check(&(store("a.pem") + "ssl.crl=false\n")), Ok(()));
         assert_eq!(check("clientPort=2181\nssl.keyStore.location=/a.jks\n"), Ok(()));
         let java = ZooCfg::parse("zoo.cfg", &store("a.jks")).unwrap();
-        assert!(java.check_security(true).is_ok(), "--cert takes its place");
+        assert!(java.check_security(true).is_ok(), "--cert replaces it");
     }
 
     #[test]
-    fn a_file_that_has_no_end_is_no_configuration() {
+    fn a_file_without_an_end_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
         for path in [Path::new("/dev/zero"), &pipe] {
             let error = ZooCfg::read(path).unwrap_err().to_string();
-            assert!(error.contains("no regular file"), "{error}");
+            assert!(error.contains("not a regular file"), "{error}");
         }
         let long = folder.path().join("long");
-        std::fs::write(&long, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        std::fs::write(&long, vec![b'#'; MAX_BYTES as usize + 1]).unwrap();
         let error = ZooCfg::read(&long).unwrap_err().to_string();
         assert!(error.contains("longer than"), "{error}");
     }
@@ -637,7 +639,7 @@ mod tests {
         assert!(cfg.address().unwrap().ip().is_unspecified());
     }
 
-    /// Symptom: three machines of an ensemble served one lock each, to three holders at once; the log said
+    /// Symptom: three machines of an ensemble each served the same lock, to three holders at once; the log reported
     /// that `server.1` has no effect.
     #[test]
     fn the_file_of_an_ensemble_is_refused() {
@@ -684,9 +686,9 @@ mod tests {
             ("tickTime=soon", "tickTime: this is not a number"),
             ("clientPort=70000", "clientPort: this is not a number"),
             ("authProvider.1=org.example.Own", "authProvider.1: the engine has"),
-            ("sessionRequireClientSASLAuth=true", "would let in"),
-            ("enforce.auth.enabled=TRUE", "would let in"),
-            ("requireClientAuthScheme=sasl", "would let in"),
+            ("sessionRequireClientSASLAuth=true", "would admit"),
+            ("enforce.auth.enabled=TRUE", "would admit"),
+            ("requireClientAuthScheme=sasl", "would admit"),
             ("dataDir=", "dataDir is empty"),
             ("=x", "is not a setting"),
             ("two words=1", "is not a setting"),

@@ -9,15 +9,15 @@ use super::walk::{Found, Walk};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
 
-/// Waits for the end of all ephemeral znodes. They go with their sessions, whose programs have given
-/// up by then what they held: a lease ends before its session does.
+/// Waits until all ephemeral znodes are deleted. They are deleted when their sessions end. By then, their programs have
+/// given up what they held: a lease ends before its session does.
 pub(super) async fn wait(
     client: &Client,
     root: &ZnodePath,
     limit: Duration,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    // Once more after each wait: somebody may have come.
+    // Check again after each wait: another session may have created a znode.
     while let Some(first) = ephemerals(client, root).await?.into_iter().next() {
         let left = limit.saturating_sub(start.elapsed());
         let gone = timeout(left, is_gone(client, &first)).await;
@@ -48,16 +48,17 @@ async fn is_gone(client: &Client, path: &ZnodePath) -> Result<(), Failure> {
         if stat.is_none() {
             return Ok(());
         }
-        // Lost or fired: look again.
+        // The connection was lost or the watch fired: check again.
         let _ = watcher.changed().await;
     }
 }
 
 fn still_there(path: &ZnodePath, limit: Duration) -> Failure {
     let message = format!(
-        "after {} a session still has {}: programs still reach these servers",
+        "after {}, a session still has {}: programs still use these servers",
         view::duration(limit),
         view::printable(path.as_str()),
     );
-    Failure::new(Exit::No, message).advise("see lockkeeper ls; move the servers out of their reach")
+    Failure::new(Exit::No, message)
+        .advise("see lockkeeper ls; make the servers unreachable for them")
 }

@@ -1,4 +1,4 @@
-//! `lockkeeper export`: persistent znodes to a file.
+//! `lockkeeper export`: writes persistent znodes to a file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,18 +21,18 @@ use crate::shared::output::tell;
 use crate::shared::{names, view};
 
 const NOTES: &str = "\
-The output has one line of JSON for each znode, between a header and a footer line. It contains data and \
-access control lists: keep it as secret as they are. Ephemeral znodes, which includes all held locks, are \
-left out, and so is /zookeeper with its quotas. Servers do not distinguish containers and znodes with a \
-time to live from others: all are persistent after an import.
+The output is one line of JSON for each znode, between a header and a footer line. It contains data and \
+access control lists: keep it as secret as they are. Ephemeral znodes, including all held locks, are \
+omitted, and so is /zookeeper with its quotas. Servers do not distinguish containers and znodes with a \
+time to live from other znodes: all are persistent after an import.
 
-While programs write, the output is not a snapshot: each znode is as it was at some moment of the export. \
-Standard error says whether anything was written meanwhile.
+If programs write during the export, the output is not a snapshot: each znode is in the state of some time \
+during the export. Standard error reports whether there were writes.
 
 Exit codes: 0, done; 1, sessions still had znodes at the end of --drained; 73 or 74, the output cannot be \
-written; 75, no server; 77, a znode or its list may not be read.";
+written; 75, no server; 77, a znode or its access control list may not be read.";
 
-/// How many locks are named that are held.
+/// How many held locks are named.
 const NAMED: usize = 10;
 
 /// Write the persistent znodes below a path to a file
@@ -41,22 +41,22 @@ const NAMED: usize = 10;
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct ExportOptions {
-    /// Where to begin; this znode is included
+    /// The path to export; this znode is included
     #[arg(default_value = "/", value_parser = names::folder)]
     path: ZnodePath,
 
-    /// Write to a file instead of standard output; it is complete, or there is none
+    /// Write to a file instead of standard output; the file is created only if it is complete
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// First wait, at most this long, until no session has a znode there, and so no lock is held
+    /// First wait, for at most this time, until no session has a znode there, and so no lock is held
     #[arg(long, value_name = "DURATION", value_parser = names::duration)]
     drained: Option<Duration>,
 }
 
-/// Writes what is there.
+/// Writes the znodes.
 pub(crate) async fn export(global: &Global, options: ExportOptions) -> Result<u8, Failure> {
-    // Before anything else: a mistake in the name of the file should not take minutes to be seen.
+    // First, so that a wrong file name is not reported only after minutes.
     let mut sink = ExportSink::open(options.output.as_deref())?;
 
     let written = Connection::during(global, async |connection| {
@@ -65,7 +65,8 @@ pub(crate) async fn export(global: &Global, options: ExportOptions) -> Result<u8
         }
         let summary = write_all(&connection.client, &options.path, &mut sink).await?;
         if options.drained.is_some() && summary.ephemerals > 0 {
-            let message = "sessions have begun during the export: programs still use these servers";
+            let message =
+                "sessions were started during the export: programs still use these servers";
             return Err(Failure::new(Exit::No, message));
         }
         summary.tell(&connection.client).await;
@@ -113,11 +114,11 @@ async fn newest(client: &Client, path: &ZnodePath) -> Result<Zxid, Failure> {
     Ok(client.last_zxid())
 }
 
-/// What is told at the end.
+/// The summary at the end.
 struct Summary {
     nodes: u64,
     ephemerals: u64,
-    /// Above those that were left out.
+    /// The parents of omitted znodes.
     parents: BTreeSet<ZnodePath>,
     more_parents: bool,
     first: Zxid,
@@ -150,33 +151,33 @@ impl Summary {
 
         if self.first != last {
             tell(&format!(
-                "something was written meanwhile (from {} to {last}): this is not a snapshot",
+                "there were writes during the export (from {} to {last}): this is not a snapshot",
                 self.first
             ));
         }
 
         if self.ephemerals > 0 {
             tell(&format!(
-                "{} ephemeral znodes were left out, as they belong to sessions",
+                "{} ephemeral znodes were omitted, because they belong to sessions",
                 self.ephemerals
             ));
             self.tell_locks(client).await;
         }
 
         if has_quotas(client).await {
-            tell("quotas were left out: set them again on the other servers");
+            tell("quotas were omitted: set them again on the other servers");
         }
     }
 
-    /// Names the locks among them.
+    /// Names the locks among the omitted znodes.
     async fn tell_locks(&self, client: &Client) {
         for parent in &self.parents {
-            // Who has left since need not be named.
+            // Contenders that have left since are not named.
             let Ok(Some(queue)) = LockQueue::inspect(client, parent).await else { continue };
             if queue.holders().next().is_some() {
                 let path = view::printable(parent.as_str());
                 let (how, who) = (view::summary(&queue), view::held_by(&queue));
-                tell(&format!("the lock {path} is in use and does not move: {how}{who}"));
+                tell(&format!("the lock {path} is in use and is not exported: {how}{who}"));
             }
         }
         if self.more_parents {
@@ -196,7 +197,7 @@ async fn has_quotas(client: &Client) -> bool {
     }
 }
 
-/// Where the lines go.
+/// The destination of the lines.
 enum ExportSink {
     Stdout(BufWriter<io::Stdout>),
     File {
@@ -204,7 +205,7 @@ enum ExportSink {
         out: BufWriter<File>,
         name: PathBuf,
     },
-    /// Whoever read standard output has gone (`| head`).
+    /// The reader of standard output has closed the pipe (`| head`).
     Gone,
 }
 
@@ -225,7 +226,7 @@ impl ExportSink {
         let draft = Draft(PathBuf::from(draft));
 
         let mut options = OpenOptions::new();
-        // It has what znodes and lists hide from others.
+        // The file contains data and lists that the znodes hide from others.
         let file = options.write(true).create_new(true).mode(0o600).open(&draft.0);
         let out = BufWriter::new(file.map_err(failed)?);
         Ok(Self::File { draft, out, name: name.to_owned() })
@@ -253,7 +254,7 @@ impl ExportSink {
         }
     }
 
-    /// Makes sure that all of it is there, and gives the file its name.
+    /// Makes sure that the whole file is on disk, and gives it its name.
     fn finish(mut self) -> Result<(), Failure> {
         let finished = match &mut self {
             Self::Stdout(out) => out.flush(),
@@ -267,7 +268,7 @@ impl ExportSink {
     }
 }
 
-/// A file that has not got its name yet. It is removed unless it gets one.
+/// A file without its final name. It is removed unless it gets the name.
 struct Draft(PathBuf);
 
 impl Drop for Draft {

@@ -6,10 +6,10 @@ use lockkeeper::{Acl, Permissions, ZnodePath, Zxid};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// What the first line is recognised by.
+/// Identifies the first line.
 const FORMAT: &str = "lockkeeper-export";
 
-/// Changes when an older `import` would misread a file.
+/// Incremented when an older `import` would misread a file.
 const VERSION: u32 = 1;
 
 /// The first line.
@@ -24,11 +24,11 @@ pub(super) struct Header {
     pub(super) first_zxid: String,
 }
 
-/// The last line, without which a file was cut short.
+/// The last line. A file without it is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Footer {
-    /// How many znodes there are.
+    /// The number of znodes.
     pub(super) nodes: u64,
     /// The last transaction after the last znode was read.
     pub(super) last_zxid: String,
@@ -40,7 +40,7 @@ pub(super) struct Node {
     pub(super) path: ZnodePath,
     pub(super) data: Vec<u8>,
     pub(super) acl: Vec<Acl>,
-    /// How many children it had, ephemeral ones included.
+    /// The number of its children, including ephemeral ones.
     pub(super) children: u32,
 }
 
@@ -82,7 +82,7 @@ impl Header {
 
     /// Reads the first line of a file.
     pub(super) fn read(line: &str) -> Result<Self, String> {
-        /// What every version has.
+        /// The fields that every version has.
         #[derive(Deserialize)]
         struct Any {
             format: String,
@@ -94,7 +94,7 @@ impl Header {
         let any = any.ok_or("this is not a file of lockkeeper export")?;
         if any.version != VERSION {
             return Err(format!(
-                "its format has version {}, and this lockkeeper reads version {VERSION}",
+                "it has format version {}, but this lockkeeper reads version {VERSION}",
                 any.version
             ));
         }
@@ -145,15 +145,16 @@ impl Node {
 
         let acl = line.acl.into_iter().map(|entry| {
             let permissions = permissions(&entry.perms);
-            let permissions =
-                permissions.ok_or_else(|| format!("{path}: {:?} is not of cdrwa", entry.perms))?;
+            let permissions = permissions.ok_or_else(|| {
+                format!("{path}: {:?} contains other letters than cdrwa", entry.perms)
+            })?;
             Ok(Acl { permissions, scheme: entry.scheme, id: entry.id })
         });
         let acl = acl.collect::<Result<_, String>>()?;
         Ok(Self { path, data, acl, children: line.children })
     }
 
-    /// Whether its own list may keep whoever imports from creating what is below it.
+    /// Whether its own list may prevent the importing user from creating its children.
     pub(super) fn is_closed(&self) -> bool {
         let everyone = self.acl.iter().filter(|entry| entry.scheme == "world");
         let is_open = |entry: &Acl| entry.permissions.contains(Permissions::CREATE);
@@ -164,12 +165,12 @@ impl Node {
 impl Line {
     /// Reads a line after the header.
     pub(super) fn read(line: &str) -> Result<Self, String> {
-        // A znode has a path, and a footer has none.
+        // A znode has a path, and a footer does not.
         match serde_json::from_str::<NodeLine>(line) {
             Ok(node) => Node::of(node).map(Self::Node),
             Err(error) => match serde_json::from_str::<Footer>(line) {
                 Ok(footer) => footer.last_zxid().map(|_| Self::Footer(footer)),
-                // Of a line that was cut, that matters, and not which field comes first.
+                // For an incomplete line, this is the relevant error, not the missing field.
                 Err(_) => {
                     Err(because(&serde_json::from_str::<IgnoredAny>(line).err().unwrap_or(error)))
                 }
@@ -184,7 +185,7 @@ fn line_of(value: &impl Serialize) -> String {
     text
 }
 
-/// Without the line of the JSON text, which is always the first one.
+/// Without the line number within the JSON text, which is always 1.
 fn because(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.find(" at line ").unwrap_or(text.len());
@@ -256,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_name_the_fault() {
         let line = node().to_line();
         for (old, new, why) in [
             ("/a/", "a/", "must be absolute"),
             ("AAH/", "AAH", "not base64"),
-            ("\"perms\":\"r\"", "\"perms\":\"x\"", "\"x\" is not of cdrwa"),
+            ("\"perms\":\"r\"", "\"perms\":\"x\"", "\"x\" contains other letters"),
             ("\"children\":3", "\"kind\":3", "unknown field `kind`"),
             ("\"children\":3", "\"children\":-3", "invalid value"),
             ("}\n", "", "EOF"),

@@ -1,4 +1,4 @@
-//! `lockkeeper import`: persistent znodes from a file.
+//! `lockkeeper import`: creates persistent znodes from a file.
 
 use std::path::PathBuf;
 
@@ -19,26 +19,26 @@ use crate::shared::view;
 
 const NOTES: &str = "\
 Missing znodes are created, parents first, with their access control lists. An existing znode that is \
-equal is kept, so an interrupted import can be repeated. An existing znode that differs is named, and \
-kept unless --overwrite is given. Nothing is deleted. The whole file is checked before anything is \
+equal is kept, so an interrupted import can be repeated. An existing znode that differs is reported, and \
+kept unless --overwrite is set. Nothing is deleted. The whole file is checked before anything is \
 written.
 
-If not everyone may create children of a znode, its list also lets the importing user do so until its \
-children are there. That needs credentials, any (--digest-file). After an interruption, repeat the \
-import with --overwrite. For existing znodes, show credentials that their lists allow, or those of the \
-super user.
+If not everyone may create children of a znode, its list also allows the importing user to do so until its \
+children exist. That requires credentials, which can be any (--digest-file). After an interruption, repeat the \
+import with --overwrite. For existing znodes, use credentials that their lists allow, or those of the super \
+user.
 
-Fencing tokens are numbers of transactions. If the numbers of these servers are not above all of the \
-export, tokens would shrink, and resources that check them would refuse all new holders. The import is \
-then refused. docs/growing.md says how to prepare the servers.
+Fencing tokens are numbers of transactions. If the numbers of these servers are not above those of the \
+export, tokens would become smaller, and resources that check them would reject all new holders. The import \
+then fails. docs/growing.md describes how to prepare the servers.
 
-Exit codes: 0, done; 1, something differs and was left, or tokens would shrink; 64, the file cannot be \
-read; 65, it is none of export, or cut short; 75, no server; 77, no permission.";
+Exit codes: 0, done; 1, something differs and was kept, or tokens would become smaller; 64, the file cannot be \
+read; 65, it is not a file of export, or is incomplete; 75, no server; 77, no permission.";
 
-/// How many znodes are asked for at once.
+/// How many znodes are requested at once.
 const AT_ONCE: usize = 32;
 
-/// How many znodes are named that differ.
+/// How many differing znodes are named.
 const NAMED: u64 = 20;
 
 /// Create the znodes of a file that `export` wrote
@@ -47,43 +47,44 @@ const NAMED: u64 = 20;
 #[derive(Debug, Args)]
 #[command(after_long_help = NOTES)]
 pub(crate) struct ImportOptions {
-    /// The file; - is standard input
+    /// The file; - for standard input
     file: PathBuf,
 
-    /// Change znodes that are there with other data or another list
+    /// Change existing znodes that have other data or another access control list
     #[arg(long)]
     overwrite: bool,
 
-    /// Say what would be done, and write nothing
+    /// Report what would be done, and write nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Import although fencing tokens become smaller: for when nothing checks them
+    /// Import even if fencing tokens become smaller: if nothing checks them
     #[arg(long)]
     tokens_may_shrink: bool,
 }
 
-/// What was done, as JSON. The names are stable.
+/// The result as JSON. The field names are stable.
 #[derive(Debug, Default, Serialize)]
 struct Done {
     created: u64,
     equal: u64,
     overwritten: u64,
-    /// What differs and was left.
+    /// Znodes that differ and were kept.
     left: u64,
 }
 
-/// Creates what is missing.
+/// Creates the missing znodes.
 pub(crate) async fn import(global: &Global, options: ImportOptions) -> Result<u8, Failure> {
     let mut source = ImportSource::open(&options.file)?;
     let done = Connection::during(global, async |connection| {
         if let Some(path) = source.closed()
             && !connection.access.shows_credentials()
         {
-            let message =
-                format!("not everyone may create znodes below {path}, and you show no credentials");
+            let message = format!(
+                "not everyone may create znodes below {path}, and no credentials are configured"
+            );
             return Err(Failure::new(Exit::NoPermission, message)
-                .advise("show some, any, to import it (--digest-file)"));
+                .advise("set any credentials to import it (--digest-file)"));
         }
 
         compare_tokens(&connection.client, &source, &options).await?;
@@ -96,7 +97,7 @@ pub(crate) async fn import(global: &Global, options: ImportOptions) -> Result<u8
     Ok(if done.left > 0 { Exit::No.code() } else { Exit::Ok.code() })
 }
 
-/// Makes sure that tokens from now on are above all that the old servers have given.
+/// Checks that new tokens are greater than all tokens of the old servers.
 async fn compare_tokens(
     client: &Client,
     source: &ImportSource,
@@ -109,7 +110,7 @@ async fn compare_tokens(
     }
 
     let message = format!(
-        "fencing tokens would shrink: these servers are at zxid {here}, and the old ones were at \
+        "fencing tokens would become smaller: these servers are at zxid {here}, the old ones were at \
          {there} (epoch {})",
         there.epoch()
     );
@@ -124,8 +125,8 @@ async fn compare_tokens(
 
 fn way_up(old: Zxid) -> String {
     format!(
-        "begin with new servers at epoch {} or more (acceptedEpoch of ZooKeeper, lockkeeper engine \
-         floor; docs/growing.md), or see --tokens-may-shrink",
+        "start with new servers at epoch {} or more (acceptedEpoch of ZooKeeper, lockkeeper engine \
+         floor; docs/growing.md), or use --tokens-may-shrink",
         old.epoch().saturating_add(1)
     )
 }
@@ -133,12 +134,12 @@ fn way_up(old: Zxid) -> String {
 fn describe(done: &Done, options: &ImportOptions) -> String {
     let would = if options.dry_run { "would be " } else { "" };
     let mut parts = vec![format!("{} {would}created", done.created)];
-    parts.push(format!("{} there already", done.equal));
+    parts.push(format!("{} already existed", done.equal));
     if done.overwritten > 0 {
         parts.push(format!("{} {would}overwritten", done.overwritten));
     }
     if done.left > 0 {
-        parts.push(format!("{} differ and {would}left (--overwrite)", done.left));
+        parts.push(format!("{} with differences {would}kept (--overwrite)", done.left));
     }
     format!("{}\n", parts.join(", "))
 }
@@ -146,17 +147,17 @@ fn describe(done: &Done, options: &ImportOptions) -> String {
 struct Import<'a> {
     client: &'a Client,
     options: &'a ImportOptions,
-    /// Lists to be set when the children are there.
+    /// Lists to set after the children exist.
     late: Vec<(ZnodePath, Vec<Acl>)>,
 }
 
-/// How a znode of the file stands on the servers.
+/// The state on the servers of a znode of the file.
 #[derive(Clone, Copy)]
 enum FoundNode {
     Missing,
     Equal,
     Different(&'static str),
-    /// A session has a znode of that name.
+    /// A session has a znode with this path.
     InUse,
 }
 
@@ -169,7 +170,7 @@ impl Import<'_> {
         let mut nodes = source.nodes()?.peekable();
         while nodes.peek().is_some() {
             let some: Vec<_> = nodes.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
-            // All are sent before the first answer: servers create them in this order.
+            // All requests are sent before the first reply: servers create the znodes in this order.
             let some: Vec<_> = some.into_iter().map(|node| (self.create(&node.1), node)).collect();
             for (reply, (line, node)) in some {
                 let settled = self.settle(reply, &node, &mut done).await;
@@ -185,7 +186,7 @@ impl Import<'_> {
         Ok(done)
     }
 
-    /// Makes what is above the exported path, of which the file does not tell.
+    /// Creates the ancestors of the exported path, which the file does not describe.
     async fn make_above(&self, root: &ZnodePath) -> Result<(), Failure> {
         if self.options.dry_run {
             return Ok(());
@@ -198,7 +199,7 @@ impl Import<'_> {
         }
     }
 
-    /// Sends what creates a znode, unless nothing is to be written. The root of the servers is there.
+    /// Sends the request that creates a znode, unless this is a dry run. The root always exists.
     fn create(&self, node: &Node) -> Option<Reply<Created>> {
         if self.options.dry_run || node.path.below(self.client.chroot()).is_root() {
             return None;
@@ -207,7 +208,7 @@ impl Import<'_> {
         Some(self.client.create_with_acl(&node.path, data, CreateMode::Persistent, acl))
     }
 
-    /// The list of a znode while its children are not there yet.
+    /// The list of a znode while its children do not exist yet.
     fn list_at_first(&self, node: &Node) -> Vec<Acl> {
         match node.is_closed() {
             true => [node.acl.clone(), Acl::creator_all()].concat(),
@@ -215,7 +216,7 @@ impl Import<'_> {
         }
     }
 
-    /// Sees to it that a znode is there as the file says, if it may.
+    /// Makes a znode equal to the file, if that is allowed.
     async fn settle(
         &mut self,
         reply: Option<Reply<Created>>,
@@ -231,7 +232,7 @@ impl Import<'_> {
                     return Ok(());
                 }
                 Err(error) if error.code() == Some(ErrorCode::NodeExists) => {}
-                // Servers look at permissions first, also where nothing is left to do.
+                // Servers check permissions first, even if the znode already exists.
                 Err(error) if error.code() == Some(ErrorCode::NoAuth) => denied = Some(error),
                 Err(error) => return Err(refused(error)),
             }
@@ -263,7 +264,9 @@ impl Import<'_> {
                 tell(&format!("{}: {what}", view::printable(node.path.as_str())));
             }
             FoundNode::Different(what) => done.leave(node, what),
-            FoundNode::InUse => done.leave(node, "a session has it: these servers are in use"),
+            FoundNode::InUse => {
+                done.leave(node, "it belongs to a session: these servers are in use")
+            }
         }
         Ok(())
     }
@@ -314,14 +317,14 @@ impl Done {
     fn leave(&mut self, node: &Node, what: &str) {
         self.left += 1;
         match self.left {
-            ..=NAMED => tell(&format!("{}: {what}; left", view::printable(node.path.as_str()))),
-            count if count == NAMED + 1 => tell("more znodes differ and are left"),
+            ..=NAMED => tell(&format!("{}: {what}; kept", view::printable(node.path.as_str()))),
+            count if count == NAMED + 1 => tell("more znodes differ and are kept"),
             _ => {}
         }
     }
 }
 
-/// In an order that does not depend on who wrote it.
+/// In a fixed order.
 fn sorted(acl: &[Acl]) -> Vec<(&str, &str, i32)> {
     let mut entries: Vec<_> = acl
         .iter()
@@ -331,7 +334,7 @@ fn sorted(acl: &[Acl]) -> Vec<(&str, &str, i32)> {
     entries
 }
 
-/// The list as servers show it to whoever may not change it.
+/// The list as servers show it to a client that may not change it.
 fn without_hashes(acl: &[Acl]) -> Vec<Acl> {
     let hide = |entry: &Acl| match entry.id.split_once(':') {
         Some((user, _)) if entry.scheme == "digest" => {
@@ -347,13 +350,13 @@ fn refused(error: Error) -> Failure {
     let failure = Failure::from(error);
     match code {
         Some(ErrorCode::NoAuth) => failure.advise(
-            "for what is new the list of the znode above counts; the super user may do everything",
+            "for new znodes, the access control list of the parent applies; the super user has all permissions",
         ),
         Some(ErrorCode::InvalidAcl) => failure.advise(
-            "these servers do not know a scheme of its list, or you show no credentials \
+            "these servers do not know a scheme of its list, or no credentials are configured \
              (--digest-file)",
         ),
-        Some(ErrorCode::NoNode) => failure.advise("create what is above it first"),
+        Some(ErrorCode::NoNode) => failure.advise("create its parent first"),
         _ => failure,
     }
 }

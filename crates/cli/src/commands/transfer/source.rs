@@ -1,4 +1,4 @@
-//! A file that was checked as a whole, before anything is written.
+//! A file that was checked completely, before anything is written.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -11,21 +11,21 @@ use super::walk::RESERVED;
 use crate::shared::exit::{Exit, Failure};
 
 /// The longest line: a megabyte of data in base64, and a list that is as long as the data may be.
-const LONGEST_LINE: u64 = 8 * 1024 * 1024;
+const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A file of `export`, all of whose lines can be read.
+/// A file of `export` whose lines are all valid.
 #[derive(Debug)]
 pub(super) struct ImportSource {
     name: String,
     file: File,
     root: ZnodePath,
     footer: Footer,
-    /// A znode with children and a list by which not everyone may create them.
+    /// A znode with children whose list does not allow everyone to create them.
     closed: Option<ZnodePath>,
 }
 
 impl ImportSource {
-    /// Opens a file, or standard input (`-`), and reads it to its end.
+    /// Opens a file, or standard input (`-`), and reads it completely.
     #[expect(clippy::disallowed_methods, reason = "the user names the file")]
     pub(super) fn open(name: &Path) -> Result<Self, Failure> {
         let is_stdin = name.as_os_str() == "-";
@@ -49,17 +49,17 @@ impl ImportSource {
         &self.root
     }
 
-    /// A znode with children that not everyone may create below it.
+    /// A znode with children whose list does not allow everyone to create them.
     pub(super) fn closed(&self) -> Option<&ZnodePath> {
         self.closed.as_ref()
     }
 
-    /// Above all that the old servers had given when the export ended.
+    /// The upper bound of all tokens that the old servers had issued when the export ended.
     pub(super) fn last_zxid(&self) -> Result<Zxid, Failure> {
         self.footer.last_zxid().map_err(|why| Failure::new(Exit::Data, why))
     }
 
-    /// The znodes, from the first one on, with their lines.
+    /// The znodes, in order, with their line numbers.
     pub(super) fn nodes(
         &mut self,
     ) -> Result<impl Iterator<Item = Result<(u64, Node), Failure>>, Failure> {
@@ -74,7 +74,7 @@ impl ImportSource {
     }
 }
 
-/// The last transaction that an export knows of.
+/// The last transaction that an export contains.
 pub(crate) fn zxid_of_file(name: &Path) -> Result<Zxid, Failure> {
     ImportSource::open(name)?.last_zxid()
 }
@@ -95,15 +95,15 @@ fn check(name: String, mut file: File) -> Result<ImportSource, Failure> {
                 }
             }
             Some(Line::Footer(footer)) => break footer,
-            None => return Err(lines.wrong("the last line is missing: it was cut short")),
+            None => return Err(lines.wrong("the last line is missing: the file is incomplete")),
         }
     };
     if footer.nodes != count {
         let nodes = footer.nodes;
-        return Err(lines.wrong(format!("it says that there are {nodes} znodes, not {count}")));
+        return Err(lines.wrong(format!("the footer counts {nodes} znodes, but there are {count}")));
     }
     if lines.next_text()?.is_some() {
-        return Err(lines.wrong("nothing comes after the last line"));
+        return Err(lines.wrong("there must be nothing after the last line"));
     }
     Ok(ImportSource { name, file, root, footer, closed })
 }
@@ -115,7 +115,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// From the beginning of the file.
+    /// The lines of the file, from its start.
     fn of(name: String, file: &'a mut File) -> Result<Self, Failure> {
         file.rewind().map_err(|error| unreadable(&name, &error))?;
         Ok(Self { name, reader: BufReader::new(file), number: 0 })
@@ -137,19 +137,19 @@ impl<'a> Lines<'a> {
     fn next_text(&mut self) -> Result<Option<String>, Failure> {
         self.number += 1;
         let mut bytes = Vec::new();
-        let read = self.reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+        let read = self.reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes);
         read.map_err(|error| unreadable(&self.name, &error))?;
         if bytes.is_empty() {
             return Ok(None);
         }
-        if bytes.len() as u64 == LONGEST_LINE {
+        if bytes.len() as u64 == MAX_LINE_BYTES {
             return Err(self.wrong("the line is longer than any znode"));
         }
         let text = String::from_utf8(bytes);
         text.map(Some).map_err(|_| self.wrong("it is not UTF-8"))
     }
 
-    /// A znode elsewhere was put there by somebody, or would go where nobody expects it.
+    /// Rejects a znode outside of the exported path, which an attacker may have added.
     fn belongs(&self, node: &Node, root: &ZnodePath) -> Result<(), Failure> {
         let (path, root) = (node.path.as_str(), root.as_str());
         let is_within = |above: &str| {
@@ -159,7 +159,7 @@ impl<'a> Lines<'a> {
             return Err(self.wrong(format!("{path} is not below {root}")));
         }
         if is_within(RESERVED) {
-            return Err(self.wrong(format!("{path} is the servers' own")));
+            return Err(self.wrong(format!("{path} is reserved for the servers")));
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ fn unreadable(name: &str, error: &io::Error) -> Failure {
     Failure::new(Exit::Usage, format!("cannot read {name}: {error}"))
 }
 
-/// All of standard input, in a file without a name: it is read twice.
+/// All of standard input, in a temporary file without a name, because it is read twice.
 fn spooled() -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(&mut io::stdin().lock(), &mut file)?;

@@ -1,26 +1,26 @@
-//! Every znode below a path, parents first.
+//! Lists every znode below a path, parents first.
 
 use lockkeeper::{Acl, Client, Error, ErrorCode, SessionId, Stat, ZnodePath};
 
 use super::format::Node;
 use crate::shared::exit::{Exit, Failure};
 
-/// How many znodes are asked for at once. Each may have a megabyte.
+/// How many znodes are requested at once. Each may have a megabyte of data.
 const AT_ONCE: usize = 32;
 
-/// What servers keep for themselves.
+/// The path that is reserved for the servers.
 pub(super) const RESERVED: &str = "/zookeeper";
 
 /// A znode that was found.
 #[derive(Debug)]
 pub(super) enum Found {
     Persistent(Node),
-    /// It goes with its session.
+    /// It is deleted when its session ends.
     Ephemeral(ZnodePath),
 }
 
-/// A walk from a path downwards. Holds the names of siblings that are still to be visited, and the
-/// data of few znodes at a time.
+/// A walk down from a path. Keeps the names of siblings that are still to be visited, and the data of only a few znodes
+/// at a time.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     client: &'a Client,
@@ -32,7 +32,7 @@ impl<'a> Walk<'a> {
         Self { client, pending: vec![root.clone()] }
     }
 
-    /// The next few znodes; `None` at the end. Those that were deleted meanwhile are left out.
+    /// The next few znodes; `None` at the end. Znodes that were deleted during the walk are skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Found>>, Failure> {
         if self.pending.is_empty() {
             return Ok(None);
@@ -57,7 +57,7 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if !is_one(&stat, &later, &last) {
-                // Deleted and made again in between: another one.
+                // Deleted and created again between the reads: read it again.
                 self.pending.push(path);
                 continue;
             }
@@ -85,12 +85,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether all of them are of the same znode.
+/// Whether all replies are about the same znode.
 fn is_one(data: &Stat, acl: &Stat, children: &Stat) -> bool {
     data.czxid == acl.czxid && acl.czxid == children.czxid
 }
 
-/// What was answered about a znode that is there.
+/// The reply about a znode; `None` if it does not exist.
 pub(super) fn there<T>(answer: Result<T, Error>, path: &ZnodePath) -> Result<Option<T>, Failure> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -98,7 +98,7 @@ pub(super) fn there<T>(answer: Result<T, Error>, path: &ZnodePath) -> Result<Opt
         Err(error) if error.code() == Some(ErrorCode::NoAuth) => {
             let message = format!("{path} may not be read");
             Err(Failure::new(Exit::NoPermission, message).advise(
-                "show credentials that its access control list allows, or those of the super user \
+                "use credentials that its access control list allows, or those of the super user \
                  (--digest-file)",
             ))
         }
@@ -106,17 +106,17 @@ pub(super) fn there<T>(answer: Result<T, Error>, path: &ZnodePath) -> Result<Opt
     }
 }
 
-/// Whether a list is as it is: servers show the hashes of passwords to those only who may change it.
+/// Whether a list is complete: servers show the hashes of passwords only to clients that may change the list.
 pub(super) fn shows_hashes(acl: &[Acl]) -> bool {
     !acl.iter().any(|entry| entry.scheme == "digest" && entry.id.ends_with(":x"))
 }
 
-/// A list without its hashes would let nobody in.
+/// Rejects a list without its hashes: it would not admit any client.
 fn is_whole(path: &ZnodePath, acl: &[Acl]) -> Result<(), Failure> {
     if !shows_hashes(acl) {
         let message = format!("the access control list of {path} is shown without its hashes");
         return Err(Failure::new(Exit::NoPermission, message).advise(
-            "show credentials that may change it (the letter a), or those of the super user \
+            "use credentials that may change it (the letter a), or those of the super user \
              (--digest-file)",
         ));
     }

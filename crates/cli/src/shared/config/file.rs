@@ -14,10 +14,10 @@ use super::keys::{WITHOUT_KEY, argument, is_key};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::trust::{cannot_use, check_file};
 
-/// The longest file that is read, in bytes. What is longer is something else.
-const LONGEST: u64 = 1024 * 1024;
+/// The largest configuration file that is read, in bytes. A larger file is probably not a configuration file.
+const MAX_BYTES: u64 = 1024 * 1024;
 
-/// A file that was read.
+/// A configuration file that was read.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) path: PathBuf,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 }
 
 impl File {
-    /// Reads a file that no other user could have written, with these keys.
+    /// Reads a file that only this user and root can have written. `keys` defines the valid keys.
     pub(super) fn read(path: &Path, keys: &Command) -> Result<Self, Failure> {
         let refuse = |failure: Failure| {
             Failure::new(Exit::Config, failure.about("configuration file").to_string())
@@ -40,8 +40,9 @@ impl File {
         let failed = |error: io::Error| refuse(cannot_use(path, &error));
         let path = std::path::absolute(path).map_err(failed)?;
         let real = check_file(&path).map_err(refuse)?;
-        let content = read_regular_file(real, LONGEST).map_err(failed)?;
-        let text = String::from_utf8(content).map_err(|_| failed(io::Error::other("no UTF-8")))?;
+        let content = read_regular_file(real, MAX_BYTES).map_err(failed)?;
+        let text =
+            String::from_utf8(content).map_err(|_| failed(io::Error::other("it is not UTF-8")))?;
         Self::parse(path, &text, keys)
     }
 
@@ -51,9 +52,9 @@ impl File {
             Failure::new(Exit::Config, format!("{path}, line {line}: {why}"))
         };
         let table = DeTable::parse(text).map_err(|error| {
-            // It is the first line that matters, and never what stands there.
+            // Report only the first line: the others quote the file, which may contain secrets.
             let why = error.message().lines().next().unwrap_or_default();
-            let why = format!("this is not TOML, in which text has quotation marks: {why}");
+            let why = format!("not valid TOML (strings need quotation marks): {why}");
             fail(error.span().map_or(0, |span| span.start), &why)
         })?;
 
@@ -74,12 +75,12 @@ impl File {
     }
 }
 
-/// The line of a byte.
+/// The line number of a byte offset.
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
-/// A value, as the command line would have it.
+/// A value, in the form that the command line takes.
 fn read(
     name: &str,
     value: &Spanned<DeValue<'_>>,
@@ -91,13 +92,13 @@ fn read(
     let value = match value.get_ref() {
         DeValue::Boolean(value) if kind == TypeId::of::<bool>() => value.to_string(),
         _ if kind == TypeId::of::<bool>() => return Err(format!("{name}: write true or false")),
-        // From each working directory it would be another file.
+        // A relative path would name another file in each working directory.
         DeValue::String(value) if kind == TypeId::of::<PathBuf>() && !value.is_empty() => {
             let folder = path.parent().unwrap_or(Path::new("/"));
             folder.join(value.as_ref()).to_string_lossy().into_owned()
         }
         DeValue::String(value) => value.to_string(),
-        _ => return Err(format!("{name}: write the value as a string, in quotation marks")),
+        _ => return Err(format!("{name}: write the value as a string in quotation marks")),
     };
 
     match keys.clone().try_get_matches_from([argument(name, Some(&value))]) {
@@ -116,7 +117,7 @@ fn find<'a>(name: &str, keys: &'a Command) -> Result<&'a Arg, String> {
     })
 }
 
-/// Why clap refuses a value, without the option that the file does not have.
+/// Why clap rejects a value, without the name of the command-line option.
 fn why(error: &clap::Error) -> String {
     match error.source() {
         Some(source) => source.to_string(),

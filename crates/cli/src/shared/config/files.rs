@@ -1,4 +1,4 @@
-//! Which configuration files there are.
+//! Where configuration files are searched for.
 
 use std::env;
 use std::fs;
@@ -9,37 +9,37 @@ use clap::Command;
 
 use super::file::File;
 use crate::shared::exit::{Exit, Failure};
-use crate::shared::person;
+use crate::shared::user;
 
-/// The variable that names a file, as `--config` does.
+/// The environment variable that names a configuration file, like `--config`.
 const VARIABLE: &str = "LOCKKEEPER_CONFIG";
 
-/// The variable that says where the file for all users is; `none` is for no such file.
+/// The environment variable with the path of the system-wide file; `none` disables that file.
 const SYSTEM_VARIABLE: &str = "LOCKKEEPER_SYSTEM_CONFIG";
 
 const SYSTEM: &str = "/etc/lockkeeper/config.toml";
 
 const NONE: &str = "none";
 
-/// Of a user, below the directory for configurations.
+/// The user's own file, relative to the XDG configuration directory.
 const OWN: &str = "lockkeeper/config.toml";
 
-/// Where to look. What the first one says goes over what the others say.
+/// The configuration files to read. A setting in an earlier file overrides the same setting in a later one.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
-    /// It has to be there.
+    /// The file named by `--config` or the environment. It must exist.
     named: Option<PathBuf>,
     own: Option<PathBuf>,
     system: Option<PathBuf>,
 }
 
 impl Files {
-    /// The files of this process; the command line may name one.
+    /// The files of this process; `option` is the value of `--config`.
     pub(crate) fn of_process(option: Option<&Path>) -> Result<Self, Failure> {
         let variable = || env::var_os(VARIABLE).map(PathBuf::from);
         let named = option.map(PathBuf::from).or_else(variable);
         if named.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
-            let message = format!("--config or {VARIABLE} is empty; name a file, or leave it out");
+            let message = format!("--config or {VARIABLE} is empty: name a file, or omit it");
             return Err(Failure::new(Exit::Config, message));
         }
         Ok(Self { named, own: own(), system: system()? })
@@ -50,12 +50,12 @@ impl Files {
         Self { named: Some(path.to_owned()), own: None, system: None }
     }
 
-    /// Where the files are looked for that need not be there.
+    /// The default locations, where a file is optional.
     pub(super) fn implicit(&self) -> impl Iterator<Item = &Path> {
         [&self.own, &self.system].into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// Reads those that are there, the first one first.
+    /// Reads the files that exist, in order of precedence.
     pub(super) fn read(&self, keys: &Command) -> Result<Vec<File>, Failure> {
         let mut files = Vec::new();
         if let Some(path) = &self.named {
@@ -71,12 +71,12 @@ impl Files {
     }
 }
 
-/// Whether there is a file; what cannot be looked at is not taken for missing.
+/// Whether a file exists. A file that cannot be examined does not count as missing.
 fn is_there(path: &Path, is_for_all: bool) -> Result<bool, Failure> {
     match fs::symlink_metadata(path).map_err(|error| (error.kind(), error)) {
         Ok(_) => Ok(true),
         Err((ErrorKind::NotFound | ErrorKind::NotADirectory, _)) => Ok(false),
-        // A home that this user may not enter is another user's.
+        // A home directory that this user may not enter belongs to another user.
         Err((ErrorKind::PermissionDenied, _)) if !is_for_all => Ok(false),
         Err((_, error)) => {
             let message = format!("configuration file {}: {error}", path.display());
@@ -93,18 +93,17 @@ fn system() -> Result<Option<PathBuf>, Failure> {
         Some(path) if path.is_absolute() => Ok(Some(path)),
         Some(path) => {
             let path = path.display();
-            let message = format!(
-                "{SYSTEM_VARIABLE} is relative ({path}); set it to a full path, or to {NONE}"
-            );
+            let message =
+                format!("{SYSTEM_VARIABLE} must be an absolute path or {NONE}, not {path}");
             Err(Failure::new(Exit::Config, message))
         }
     }
 }
 
-/// A relative directory is ignored, as the XDG specification says.
+/// A relative directory is ignored, as the XDG specification requires.
 fn own() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || person::home().filter(|path| path.is_absolute());
+    let home = || user::home().filter(|path| path.is_absolute());
     let directory = set("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))?;
     Some(directory.join(OWN))
 }

@@ -1,10 +1,10 @@
-//! Configuration files: the options that all commands share, in TOML.
+//! Configuration files: the global options, in TOML.
 //!
-//! There is no second list of them. A key is the long name of an option, and its value is what the command
-//! line would have, checked by the same parser. So `global` alone says what there is.
+//! A key is the long name of an option. Its value is written as on the command line, and the same parser checks it.
+//! So `global` is the only list of options.
 //!
-//! Each key is taken by itself: from the command line, or the environment, or the first file that has it.
-//! `files` says which files these are, `file` reads one, and `keys` makes keys of the options.
+//! Each key is resolved on its own: the command line overrides the environment, which overrides the files. `files`
+//! finds the files, `file` reads one of them, and `keys` derives the keys from the options.
 
 mod file;
 mod files;
@@ -25,29 +25,29 @@ pub(crate) use files::Files;
 pub(crate) use keys::WITHOUT_KEY;
 use keys::{argument, keys, listed};
 
-/// The keys that describe the servers of a file, and are wrong for others.
+/// The keys that describe the servers named in the same file. They do not apply to other servers.
 const ABOUT_SERVERS: [&str; 2] = ["lease", "server-tick"];
 
-/// What is in force, and from where.
+/// The settings in force, with their sources.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
-    /// The files that were read, the one that goes over the others first.
+    /// The files that were read, in order of precedence.
     pub(crate) files: Vec<PathBuf>,
-    /// Those that were looked for, and are not there.
+    /// The files that were searched for and do not exist.
     pub(crate) missing: Vec<PathBuf>,
     pub(crate) entries: Vec<Setting>,
 }
 
-/// An option that is not only about the command line itself.
+/// A setting that a configuration file can contain.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
-    /// As it was written; `None` for a default that depends on others. Never a secret.
+    /// The value as it was written; `None` for a default that depends on other settings. Never contains a secret.
     pub(crate) value: Option<String>,
     pub(crate) source: Source,
 }
 
-/// Where a value is from.
+/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Option(String),
@@ -68,15 +68,15 @@ impl fmt::Display for Source {
 }
 
 impl Settings {
-    /// Where an option is from.
+    /// The source of an option.
     pub(crate) fn source(&self, name: &str) -> &Source {
         let setting = self.entries.iter().find(|setting| setting.name == name);
         setting.map_or(&Source::Default, |setting| &setting.source)
     }
 }
 
-/// What a command line with these options leaves to the files: what is in force, and the values of files
-/// that are, if there are any.
+/// Resolves the settings in force from a command line and the files. Also returns the values that come from files, if
+/// there are any.
 pub(crate) fn resolve(
     options: &Command,
     given: &ArgMatches,
@@ -90,7 +90,7 @@ pub(crate) fn resolve(
     let from_files = entries.iter().filter(|entry| matches!(entry.source, Source::File { .. }));
     let arguments = from_files.map(|entry| argument(&entry.name, entry.value.as_deref()));
     let arguments: Vec<_> = arguments.collect();
-    // Each was parsed when its file was read.
+    // Each value was already parsed when its file was read.
     let values = (!arguments.is_empty()).then(|| keys.get_matches_from(arguments));
     let missing = files.implicit().filter(|path| read.iter().all(|file| file.path != **path));
     let missing = missing.map(Path::to_owned).collect();
@@ -98,10 +98,10 @@ pub(crate) fn resolve(
     Ok((Settings { files, missing, entries }, values))
 }
 
-/// The command line and the environment, and below them the files.
+/// The command line and the environment, which override the files.
 struct Layers<'a> {
     given: &'a ArgMatches,
-    /// The first one comes first.
+    /// In order of precedence.
     files: &'a [File],
 }
 
@@ -124,7 +124,7 @@ impl Layers<'_> {
         }
     }
 
-    /// What the command line or the environment says.
+    /// The value from the command line or the environment.
     fn given(&self, option: &Arg) -> Option<(String, Source)> {
         let id = option.get_id().as_str();
         let source = match self.given.value_source(id)? {
@@ -142,8 +142,8 @@ impl Layers<'_> {
         Some((value, source))
     }
 
-    /// Whether these credentials of a variable give way to others: a run around this command may have set
-    /// `LOCKKEEPER_DIGEST_FILE`, and none sets `LOCKKEEPER_DIGEST`.
+    /// Whether credentials in an environment variable are ignored in favour of others. An outer run may have set
+    /// `LOCKKEEPER_DIGEST_FILE`; it never sets `LOCKKEEPER_DIGEST`.
     fn is_overridden(&self, name: &str) -> bool {
         let is_from = |id, source| self.given.value_source(id) == Some(source);
         let is_by = |variable, option| {
@@ -159,7 +159,7 @@ impl Layers<'_> {
     }
 
     fn in_files(&self, name: &str) -> Option<(&File, &Entry)> {
-        // Both are the credentials.
+        // Either option gives the credentials.
         if name == "digest-file" && self.is_given("digest") {
             return None;
         }
@@ -173,12 +173,12 @@ impl Layers<'_> {
         source.is_some_and(|source| source != ValueSource::DefaultValue)
     }
 
-    /// Whether the servers in force are those of this file, if it names any.
+    /// Whether the servers in force are those that this file names. True for a file that names no servers.
     fn has_servers_of(&self, file: &File) -> bool {
         let Some(own) = file.entry("connect") else { return true };
         let given = self.given.get_one::<String>("connect").map(String::as_str);
         let in_files = || self.in_files("connect").map(|(_, entry)| entry.value.as_str());
-        // `run` hands them to its command in their normal form.
+        // `run` passes the servers to its command in normalized form.
         let normal =
             |text: &str| text.parse().map(|s: lockkeeper::ConnectString| s.to_string()).ok();
         given.or_else(in_files).and_then(normal) == normal(&own.value)

@@ -1,5 +1,5 @@
-//! Words about connections, sessions and watches: `stat`, `cons`, `crst`, `dump`, `wchs`, `wchc` and
-//! `wchp`. The tree thread answers them.
+//! Words about connections, sessions and watches: `stat`, `cons`, `crst`, `dump`, `wchs`, `wchc` and `wchp`. The tree
+//! thread answers them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -158,7 +158,7 @@ fn describe(text: &mut String, connection: &Connection) {
     );
 }
 
-/// The connection that the word came over, which the tree does not know. Tools expect one in the list.
+/// The connection of the word itself, which the tree does not know. Tools expect it in the list.
 fn describe_asker(text: &mut String, peer: Peer) {
     let _ = writeln!(text, " /{peer}[0](queued=0,recved=1,sent=0)");
 }

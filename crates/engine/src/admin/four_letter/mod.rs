@@ -1,9 +1,9 @@
-//! The four-letter words: what a plain terminal, or a monitor, can send instead of a handshake.
+//! The four-letter words, which a terminal or a monitor can send instead of a handshake.
 //!
-//! The answers have ZooKeeper's formats, so that its tools can read them. Some are costly, or show
-//! other clients, so only the words that the builder lists are answered, as in ZooKeeper. An answer
-//! shows the state after the last requests that were handled, including what is not on the disk yet:
-//! it is for people to look at, and not for a client's decisions.
+//! The answers have ZooKeeper's formats, so that its tools can read them. Some words are costly, or list other clients,
+//! so only the words that the builder allows are answered, as in ZooKeeper. An answer shows the state after the last
+//! requests that were handled, including changes that are not on the disk yet: it is for people, not for decisions of a
+//! client.
 //!
 //! The list of all words is `settings::four_letter::KNOWN`; a new word is added there and in `answer`.
 
@@ -22,13 +22,13 @@ use crate::tree_loop::TreeLoop;
 
 pub(crate) use self::monitor::{Value, metrics};
 
-/// What ZooKeeper's `gtmk` answers before any `stmk`: clients, sessions, what is sent between servers, warnings.
+/// The default trace mask of ZooKeeper's `gtmk`: clients, sessions, packets between servers, warnings.
 pub(crate) const DEFAULT_TRACE_MASK: i64 = 306;
 
-/// How long the pause after a listing is, in times that it took.
+/// The pause after a listing, as a multiple of the listing's duration.
 const PAUSE: u32 = 9;
 
-/// The answer to a word of this peer; `None` if there is no such word. `mask` is what follows `stmk`.
+/// The answer to a word of this peer; `None` if the word is unknown. `mask` is the argument of `stmk`.
 pub(crate) async fn answer(
     word: [u8; 4],
     mask: i64,
@@ -47,10 +47,10 @@ pub(crate) async fn answer(
         "conf" => server::conf(shared),
         "envi" => server::envi(),
         "dirs" => server::dirs(shared),
-        // ZooKeeper's log of digests of the tree; this server does not compute any.
+        // ZooKeeper's log of digests of the tree; this server does not compute digests.
         "hash" => String::new(),
         "mntr" => monitor::mntr(shared),
-        // What ZooKeeper writes to its log at the level TRACE. Here it is kept, and has no effect.
+        // The mask of ZooKeeper's log at the level TRACE. Here it is stored without an effect.
         "gtmk" => shared.trace_mask.load(Ordering::Relaxed).to_string(),
         "stmk" => {
             shared.trace_mask.store(mask, Ordering::Relaxed);
@@ -73,11 +73,10 @@ pub(crate) async fn answer(
     })
 }
 
-/// Has the tree thread list something, which may be long: one after the other, and with pauses, so that
-/// it takes no more than a small part of that thread's time, however many ask.
+/// Makes the tree thread produce a listing, which may be long: one after the other, and with pauses, so that all
+/// listings together use only a small part of that thread's time.
 ///
-/// Cancel-safe. The listing has the turn until it is over: one that nobody waits for any more is followed
-/// by a pause, too.
+/// Cancel-safe. The listing keeps its turn until it is complete: a pause also follows a listing whose caller is gone.
 async fn look(
     shared: &Shared,
     list: impl FnOnce(&TreeLoop) -> String + Send + 'static,
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
     use crate::engine::Engine;
 
-    /// Sixty at once kept everyone waiting for 13 s beside half a million watches.
+    /// Symptom: sixty listings at once, with half a million watches, made all clients wait for 13 s.
     #[tokio::test]
     async fn a_listing_is_followed_by_a_pause() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
@@ -113,14 +112,13 @@ mod tests {
         let (asked, next) = (Instant::now(), *shared.next_listing.lock().await);
         assert!(
             next > asked + std::time::Duration::from_millis(20),
-            "as long as it took, and longer"
+            "longer than the listing took"
         );
         look(shared, clients::wchs).await.unwrap();
         assert!(Instant::now() >= next);
     }
 
-    /// Whoever asked may be gone before the tree thread gets to the listing, and a limited time makes that
-    /// happen again and again.
+    /// The caller may be gone before the tree thread begins the listing, and a timeout makes this happen repeatedly.
     #[tokio::test]
     async fn a_listing_that_nobody_waits_for_is_followed_by_a_pause() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();
@@ -134,16 +132,16 @@ mod tests {
             String::new()
         };
         tokio::select! {
-            _ = look(shared, slow) => panic!("it is not over"),
+            _ = look(shared, slow) => panic!("the listing is not complete"),
             begun = has_begun => begun.unwrap(),
         }
-        assert!(shared.next_listing.try_lock().is_err(), "it goes on");
+        assert!(shared.next_listing.try_lock().is_err(), "the listing has ended");
         drop(end);
         assert!(*shared.next_listing.lock().await > before);
     }
 
-    /// A word that waited for a listing had no deadline, and kept its place until others stopped asking.
-    /// Seen to fail without `in_time` around the answer.
+    /// Symptom: a word that waited for a listing had no deadline, and kept its place until other callers stopped. Seen
+    /// to fail without `in_time` around the answer.
     #[tokio::test]
     async fn e37_a_word_waits_for_its_listing_no_longer_than_a_connection_for_its_handshake() {
         let time = std::time::Duration::from_millis(50);
@@ -155,11 +153,11 @@ mod tests {
         client.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         client.write_all(b"wchs").unwrap();
         let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("the connection goes on");
+        client.read_to_string(&mut answer).expect("the connection is open");
         assert_eq!(answer, "");
     }
 
-    /// The list and the answers are in two places.
+    /// The list of words and their answers are in two places.
     #[tokio::test]
     async fn every_listed_word_has_an_answer() {
         let engine = Engine::builder().four_letter_word("*").start().await.unwrap();

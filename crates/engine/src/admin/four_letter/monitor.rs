@@ -1,5 +1,4 @@
-//! All metrics but the histograms, for `mntr` and Prometheus. They have ZooKeeper's names where they
-//! mean the same.
+//! All metrics except the histograms, for `mntr` and Prometheus. They have ZooKeeper's names where they mean the same.
 
 use std::fmt::Write;
 use std::sync::PoisonError;
@@ -23,15 +22,15 @@ pub(crate) struct Metric {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// Goes up and down.
+    /// Can rise and fall.
     Gauge(i64),
-    /// Goes up and down, in fractions.
+    /// A fractional value that can rise and fall.
     Fraction(f64),
-    /// Only goes up.
+    /// Only rises.
     Counter(u64),
 }
 
-/// Every number that is not a distribution.
+/// All values that are not distributions.
 pub(crate) fn metrics(shared: &Shared) -> Vec<Metric> {
     let mut all = Vec::new();
     traffic(shared, &mut all);
@@ -79,13 +78,25 @@ fn state(shared: &Shared, all: &mut Vec<Metric>) {
         gauge("watch_bytes", shared.budget.watches(), "Bytes that watches take"),
         gauge("identity_bytes", shared.budget.identities(), "Bytes that identities take"),
         gauge("tls_bytes", shared.budget.tls(), "Bytes that TLS may take"),
-        gauge("memory_budget", shared.budget.max(), "Limit of what waits and of watches, in bytes"),
-        gauge("data_weight", stats.weight, "Bytes of memory that nodes take, as counted"),
-        gauge("data_budget", shared.plan.config.max_weight, "Limit of that"),
-        gauge("memory_used", shared.memory.used(), "Bytes of memory that the process has"),
-        gauge("memory_limit", shared.memory.limit(), "What the machine or control group has"),
+        gauge("memory_budget", shared.budget.max(), "Limit of waiting bytes and watches, in bytes"),
+        gauge(
+            "data_weight",
+            stats.weight,
+            "Bytes of memory that nodes take, as counted by the engine",
+        ),
+        gauge("data_budget", shared.plan.config.max_weight, "Limit of data_weight, in bytes"),
+        gauge("memory_used", shared.memory.used(), "Bytes of memory that the process uses"),
+        gauge(
+            "memory_limit",
+            shared.memory.limit(),
+            "Bytes of memory of the machine or control group",
+        ),
         gauge("disk_free", shared.disk.free(), "Bytes free on the disk of the data directory"),
-        gauge("disk_reserve", shared.disk.reserve(), "Bytes free below which nothing grows"),
+        gauge(
+            "disk_reserve",
+            shared.disk.reserve(),
+            "Free bytes below which the data does not grow",
+        ),
         gauge("quiet_time", quiet, "Time until sessions may begin, in ms"),
         gauge("local_sessions", 0, "Sessions of this member of an ensemble only"),
         gauge("open_file_descriptor_count", open_files(shared), "Open file descriptors"),
@@ -113,10 +124,10 @@ fn counters(shared: &Shared, all: &mut Vec<Metric>) {
     ]);
 }
 
-/// For how long a count of the open files is good.
+/// How long a count of the open files is used.
 const OPEN_FILES_AGE: Duration = Duration::from_secs(1);
 
-/// Counted once a second at most: ten thousand take milliseconds, in which clients wait.
+/// Counted at most once a second: counting ten thousand takes milliseconds, during which clients wait.
 fn open_files(shared: &Shared) -> i64 {
     let mut last = shared.metrics.open_files.lock().unwrap_or_else(PoisonError::into_inner);
     match *last {
@@ -129,10 +140,10 @@ fn open_files(shared: &Shared) -> i64 {
     }
 }
 
-/// Not counted where the system does not show them.
+/// -1 where the system does not list them.
 fn count_open_files() -> i64 {
     let entries = std::path::Path::new("/proc/self/fd").read_dir();
-    // The listing itself has one open.
+    // The listing itself uses one.
     entries.map_or(-1, |entries| entries.count() as i64 - 1)
 }
 
@@ -160,7 +171,7 @@ pub(super) fn mntr(shared: &Shared) -> String {
     text
 }
 
-/// ZooKeeper's five lines for a distribution; `unit` divides what the reading holds.
+/// ZooKeeper's five lines for a distribution; `unit` divides the reading's values.
 fn distribution(text: &mut String, name: &str, reading: &Reading, unit: u64) {
     let mean = reading.mean() / unit as f64;
     let (min, max, sum) = (reading.min / unit, reading.max / unit, reading.sum / unit);

@@ -17,18 +17,18 @@ pub(super) fn version() -> String {
     format!("Zookeeper version: {}\n", version_text())
 }
 
-/// When this version was released, in the form of ZooKeeper's date of a build, which clients look for behind
-/// the version. Changed with the version; a time of the build would make every build differ.
+/// The release date of this version, in the form of ZooKeeper's build date, which clients expect after the version. It
+/// is changed with the version; the time of the build would make every build differ.
 const RELEASED: &str = "2026-11-27 00:00 UTC";
 
-/// The release of Apache ZooKeeper whose protocol and behaviour this server has, in the form in which
-/// clients look for one, and then what it really is.
+/// The release of Apache ZooKeeper whose protocol and behaviour this server has, in the form that clients expect,
+/// followed by the server's own version.
 pub(super) fn version_text() -> String {
     const LIKE: &str = "3.9.4";
     format!("{LIKE}-lockkeeper-{}, built on {RELEASED}", env!("CARGO_PKG_VERSION"))
 }
 
-/// What `srvr` and `stat` have in common.
+/// The lines that `srvr` and `stat` share.
 pub(super) fn summary(shared: &Shared) -> String {
     let stats = shared.metrics.stats();
     let traffic = shared.metrics.traffic();
@@ -118,13 +118,13 @@ pub(super) fn envi() -> String {
     text
 }
 
-/// Snapshots and logs are one thing here; both lines show it.
+/// Snapshots and logs are not separate here; both lines show the same value.
 pub(super) fn dirs(shared: &Shared) -> String {
     let size = shared.plan.data_dir.as_deref().map_or(0, size);
     format!("datadir_size: {size}\nlogdir_size: {size}\n")
 }
 
-/// The bytes of the files in a data directory, which has no directories in it.
+/// The total size of the files in a data directory, which has no subdirectories.
 fn size(dir: &Path) -> u64 {
     let Ok(entries) = dir.read_dir() else {
         return 0;

@@ -1,13 +1,13 @@
-//! The number of the last commit that was acknowledged, as it stands in a file.
+//! The number of the last acknowledged commit, in a file.
 //!
-//! It has two places that are written in turn, each in a sector of its own: while one is written, the
-//! other is whole.
+//! The file has two places that are written in turn, each in a sector of its own: while one is written, the other is
+//! intact.
 
 use std::io;
 
 use redb::StorageBackend;
 
-/// How far the places are from each other, in bytes.
+/// The distance between the places, in bytes.
 const DISTANCE: u64 = 4096;
 
 /// Writes a number to its place.
@@ -17,13 +17,13 @@ pub(crate) fn write(file: &dyn StorageBackend, number: u64) -> io::Result<()> {
 
 /// Writes a number to both places, durably.
 pub(super) fn write_twice(file: &dyn StorageBackend, number: u64) -> io::Result<()> {
-    // One after the other, so that at any time one is whole.
+    // One after the other, so that at any time one is intact.
     write(file, number)?;
     file.write((number + 1) % 2 * DISTANCE, &encode(number))?;
     file.sync_data()
 }
 
-/// The newest number; `None` if no place holds one.
+/// The newest number; `None` if neither place contains one.
 pub(super) fn read(file: &dyn StorageBackend) -> io::Result<Option<u64>> {
     let mut newest = None;
     for offset in [0, DISTANCE] {
@@ -37,7 +37,7 @@ pub(super) fn read(file: &dyn StorageBackend) -> io::Result<Option<u64>> {
     Ok(newest)
 }
 
-/// A number and its complement: neither an empty sector nor half a write passes for one.
+/// A number and its complement: neither an empty sector nor an incomplete write is valid.
 fn encode(number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_le_bytes());

@@ -1,8 +1,8 @@
 //! A log file that is written in place.
 //!
-//! Syncing a file that grows costs about twice as much as syncing one whose blocks are there, as
-//! the file system's own records change too. So the file is filled with zeros ahead of what is
-//! written, and used again as it is when its contents are in the database.
+//! Syncing a growing file costs about twice as much as syncing one whose blocks are allocated, because the file
+//! system's own records change too. So the file is filled with zeros ahead of the writes, and is reused without
+//! clearing when its contents are in the database.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,29 +21,29 @@ pub(crate) const CHUNK: u64 = if cfg!(test) { 64 * 1024 } else { 1024 * 1024 };
 /// How much is read at once, in bytes.
 const READ: u64 = 64 * 1024;
 
-/// A log file, shared by its writer and those who read what is committed.
+/// A log file, shared by its writer and the readers of its commits.
 #[derive(Clone)]
 pub(crate) struct LogFile(Arc<SharedFile>);
 
 struct SharedFile {
     file: Box<dyn StorageBackend>,
-    /// The end of what was written.
+    /// The end of the written data.
     end: AtomicU64,
-    /// The end of what is acknowledged: up to here it can be read while it is being written.
+    /// The end of the acknowledged data, which can be read while more is written.
     committed: AtomicU64,
-    /// The number of the last commit before that; 0 if there is none.
+    /// The number of the last commit before that; 0 without one.
     last_commit: AtomicU64,
     /// The length of the file.
     allocated: AtomicU64,
-    /// Whether the disk had no room for more when the file was to grow.
+    /// Whether the disk was full when the file was to grow.
     has_no_room: AtomicBool,
-    /// A piece that was read, and where it begins. What is written stays until the file is used again, so
-    /// this does, too.
+    /// A piece that was read, and its offset. Written data does not change until the file is reused, so the piece
+    /// remains valid.
     piece: Mutex<(u64, Vec<u8>)>,
 }
 
 impl LogFile {
-    /// Takes a file whose contents count no more.
+    /// Takes a file whose contents no longer count.
     pub(crate) fn unused(file: Box<dyn StorageBackend>) -> io::Result<Self> {
         let allocated = file.len()?.into();
         let (end, committed, last_commit) = Default::default();
@@ -54,13 +54,13 @@ impl LogFile {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Declares all that was written acknowledged, up to the commit of this number.
+    /// Marks all written data as acknowledged, up to the commit with this number.
     pub(crate) fn commit(&self, number: u64) {
         self.0.committed.store(self.end(), Ordering::Release);
         self.0.last_commit.store(number, Ordering::Release);
     }
 
-    /// The number of the last commit that was acknowledged; 0 if there is none.
+    /// The number of the last acknowledged commit; 0 without one.
     pub(crate) fn last_commit(&self) -> u64 {
         self.0.last_commit.load(Ordering::Acquire)
     }
@@ -69,26 +69,26 @@ impl LogFile {
         self.0.end.load(Ordering::Acquire)
     }
 
-    /// How long the file is: up to here, a write changes nothing but contents.
+    /// The length of the file: up to here, a write only changes contents.
     pub(crate) fn allocated(&self) -> u64 {
         self.0.allocated.load(Ordering::Relaxed)
     }
 
-    /// What is acknowledged.
+    /// The acknowledged data.
     pub(crate) fn contents(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.0.committed.load(Ordering::Acquire) as usize];
         self.0.file.read(0, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Declares what it holds to count no more: it is written over from the beginning.
+    /// Discards its contents: it is overwritten from the beginning.
     pub(crate) fn reuse(&self) {
         let SharedFile { end, committed, last_commit, .. } = &*self.0;
         for position in [last_commit, end, committed] {
             position.store(0, Ordering::Release);
         }
         *self.piece() = Default::default();
-        // There may be room by now.
+        // There may be space by now.
         self.0.has_no_room.store(false, Ordering::Relaxed);
     }
 
@@ -96,15 +96,15 @@ impl LogFile {
         self.0.piece.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether [`LogFile::grow`] to this length is of use.
+    /// Whether [`LogFile::grow`] to this length is useful.
     pub(crate) fn can_grow(&self, length: u64) -> bool {
         self.allocated() < length && !self.0.has_no_room.load(Ordering::Relaxed)
     }
 
-    /// Fills with zeros up to `length`, little by little, so that commits to another file find the disk
-    /// free in between; how far is up to the pace. Nothing must be written meanwhile.
+    /// Fills the file with zeros up to `length`, piece by piece, so that commits to another file find the disk idle in
+    /// between, as paced by `pace`. No data may be written at the same time.
     ///
-    /// A disk without room for that is no error: commits may find enough for themselves.
+    /// Insufficient space is not an error: commits may find enough for themselves.
     pub(crate) fn grow(&self, length: u64, pace: &WritePace) -> io::Result<()> {
         while self.can_grow(length) && !pace.is_hurried() {
             let start = Instant::now();
@@ -124,12 +124,12 @@ impl LogFile {
         Ok(())
     }
 
-    /// Keeps it as long as it is until it is used again: the disk has little room.
+    /// Keeps its length until it is reused: the disk has little space.
     pub(crate) fn stop_growing(&self) {
         self.0.has_no_room.store(true, Ordering::Relaxed);
     }
 
-    /// Gives back what is longer than this. Nothing it holds counts any more.
+    /// Truncates it to this length. Its contents no longer count.
     pub(crate) fn shorten(&self, length: u64) -> io::Result<()> {
         if self.allocated() > length {
             self.0.file.set_len(length)?;
@@ -138,7 +138,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes sure that a commit up to here finds the disk's room; `false` if the disk has none.
+    /// Allocates space for a commit up to this offset; `false` if the disk is full.
     pub(crate) fn has_room_for(&self, until: u64) -> io::Result<bool> {
         match self.allocate(until) {
             Err(e) if is_full(&e) => Ok(false),
@@ -146,7 +146,7 @@ impl LogFile {
         }
     }
 
-    /// Fills with zeros from `until` on, if it is not so far yet.
+    /// Fills the file with zeros up to `until`, if it is shorter.
     fn allocate(&self, until: u64) -> io::Result<()> {
         let allocated = self.0.allocated.load(Ordering::Relaxed);
         if until > allocated {
@@ -158,7 +158,7 @@ impl LogFile {
     }
 }
 
-/// What a file holds, read as a whole, less the zeros at its end.
+/// The contents of a file, read as a whole, without the zeros at its end.
 pub(super) fn read(file: &dyn StorageBackend) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
     file.read(0, &mut bytes)?;
@@ -208,7 +208,7 @@ impl WalStore for LogFile {
         Ok(length)
     }
 
-    /// Only files without contents are opened for writing, so there is nothing to cut off.
+    /// Only files without contents are opened for writing, so there is nothing to truncate.
     fn truncate(&self, _: u64) -> Result<(), WalError> {
         Err(io::Error::from(io::ErrorKind::Unsupported).into())
     }

@@ -1,4 +1,4 @@
-//! The files of the logs, and what they hold beyond the database.
+//! The log files, and the commits in them that are not in the database.
 
 pub(super) mod acknowledged;
 pub(super) mod file;
@@ -14,46 +14,46 @@ use wal_db::{MemStore, OpenPolicy, Wal, WalConfig, WalError, WalStore};
 
 use self::file::{CHUNK, LogFile};
 use self::present::Fault;
-use self::record::Place;
+use self::record::CommitPosition;
 use super::batch::Outcome;
 use super::disk::Wrap;
 use super::error::{IoResultExt, StorageError};
 use super::files::{ACKNOWLEDGED, LOGS};
 use crate::files::{Access, Directory};
 
-/// From where on generations are numbered: far from the zeros of a file that was never written.
-const FIRST: u64 = 1 << 60;
+/// The lowest number of a generation: far from the zeros of a file that was never written.
+const FIRST_GENERATION: u64 = 1 << 60;
 
-/// How many times as much room as a log takes must be left for a file to grow before it has to: where
-/// there is less, what is left is for commits and for the database.
-const ROOM: u64 = 4;
+/// How many times the space of a log must be free for a file to grow in advance: with less, the rest is left for
+/// commits and for the database.
+const SPACE_FACTOR: u64 = 4;
 
-/// From which length on, in bytes, a log gives way to the next, and how much of its file system that is
-/// at most: one part in so many.
-const LONG: u64 = 16 * 1024 * 1024;
-const SHARE: u64 = 64;
+/// The length, in bytes, at which a log is replaced by the next one, and its largest share of the file system: one part
+/// in this many.
+const LOG_LENGTH: u64 = 16 * 1024 * 1024;
+const LOG_SHARE: u64 = 64;
 
-/// The longest file that is read as a log, in bytes: several times as long as a log gets, with the largest
-/// commit and the room that is made ahead.
-const LONGEST: u64 = 512 * 1024 * 1024;
+/// The longest file that is read as a log, in bytes: several times the length of a log, with the largest commit and the
+/// space allocated in advance.
+const MAX_FILE_LENGTH: u64 = 512 * 1024 * 1024;
 
-/// Up to where the history is in the database.
+/// How far the history is in the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// The first generation that is not.
+    /// The first generation that is not in the database.
     pub(super) generation: u64,
-    /// The last commit that is.
+    /// The last commit that is in the database.
     pub(super) sequence: u64,
 }
 
-/// The files of a data directory that hold commits.
+/// The files of a data directory that contain commits.
 #[derive(Clone)]
 pub(super) struct LogDir {
     files: Directory,
     wrap: Wrap,
 }
 
-/// What the logs hold beyond the database.
+/// The commits in the logs that are not in the database.
 #[derive(Default)]
 pub(super) struct Tail {
     pub(super) outcome: Outcome,
@@ -62,15 +62,18 @@ pub(super) struct Tail {
 }
 
 impl Applied {
-    /// What follows when the database has all that the logs hold, up to this commit: two generations
-    /// that no file has a commit of.
+    /// The position after the database has all commits in the logs up to this one: the next two generations, of which
+    /// no file contains a commit.
     pub(super) fn next(self, sequence: u64) -> Self {
         Self { generation: self.generation + 2, sequence }
     }
 
-    /// What a new directory begins with: any generation, as nobody is to guess them.
+    /// The position in a new directory: a random generation, so that it cannot be guessed.
     pub(super) fn first() -> io::Result<Self> {
-        Ok(Self { generation: FIRST + getrandom::u64()? % FIRST, sequence: 0 })
+        Ok(Self {
+            generation: FIRST_GENERATION + getrandom::u64()? % FIRST_GENERATION,
+            sequence: 0,
+        })
     }
 }
 
@@ -114,10 +117,9 @@ impl LogDir {
         file.and_then(|file| (self.wrap)(file)).must_exist(&self.files.path_of(name))
     }
 
-    /// Makes the files of the logs and the one for the numbers of commits, in a directory that has
-    /// none.
+    /// Creates the log files and the file for the numbers of commits, in a directory without them.
     ///
-    /// Before `FORMAT` says that they are there: a missing one is damage.
+    /// Before `FORMAT` records that they exist: afterwards, a missing one is damage.
     pub(super) fn prepare(&self) -> Result<(), StorageError> {
         for name in LOGS.into_iter().chain([ACKNOWLEDGED]) {
             self.open(name, Access::Create)?;
@@ -125,16 +127,16 @@ impl LogDir {
         self.files.sync().at(self.path())
     }
 
-    /// Writes down the number of the last commit of all, durably.
+    /// Records the number of the last commit of all, durably.
     ///
-    /// After the database has it for good: one that was read from a log may never have been synced,
-    /// and would be missed if a power cut took it away but left the number.
+    /// After the database contains it durably: a commit that was read from a log may never have been synced. If a power
+    /// cut lost it but kept the number, it would be reported as missing.
     pub(super) fn acknowledge(&self, number: u64) -> Result<(), StorageError> {
         let file = self.open_acknowledged(Access::Write)?;
         acknowledged::write_twice(&*file, number).at(&self.acknowledged())
     }
 
-    /// Reads what the logs hold beyond the database, and changes nothing.
+    /// Reads the commits in the logs that are not in the database, without changing anything.
     pub(super) fn read(&self, applied: Applied) -> Result<Tail, StorageError> {
         let mut history = History::after(applied);
         let mut end = self.log(applied.generation);
@@ -146,7 +148,7 @@ impl LogDir {
                 Fault::Damage(detail) => StorageError::damaged(&path, detail),
             })?;
 
-            // An empty file is not where the history ends.
+            // The history does not end in an empty file.
             if present > 0 {
                 bytes.truncate(present);
                 history.add(&path, generation, MemStore::from_bytes(bytes))?;
@@ -156,7 +158,7 @@ impl LogDir {
         self.end_of(history, &end)
     }
 
-    /// The same after an orderly end: the logs hold nothing.
+    /// The same after an orderly end: the logs contain no commits.
     pub(super) fn read_nothing(&self, applied: Applied) -> Result<Tail, StorageError> {
         for name in LOGS {
             self.open(name, Access::Read)?;
@@ -167,41 +169,41 @@ impl LogDir {
     fn contents(&self, generation: u64) -> Result<Vec<u8>, StorageError> {
         let path = self.log(generation);
         let file = self.open_log(generation, Access::Read)?;
-        if file.len().at(&path)? > LONGEST {
-            return Err(StorageError::damaged(&path, "it is longer than a log gets"));
+        if file.len().at(&path)? > MAX_FILE_LENGTH {
+            return Err(StorageError::damaged(&path, "it is longer than a log can be"));
         }
         file::read(&*file).at(&path)
     }
 
-    /// What was read, if it goes as far as it should.
+    /// The commits that were read, if none is missing.
     fn end_of(&self, history: History, end: &Path) -> Result<Tail, StorageError> {
         history.reaches(self.last_acknowledged()?, end)?;
         Ok(Tail { outcome: history.outcome, sequence: history.sequence })
     }
 
-    /// The number of the last commit that was acknowledged, as far as the disk knows.
+    /// The number of the last acknowledged commit, as far as the disk knows.
     fn last_acknowledged(&self) -> Result<u64, StorageError> {
         let path = self.acknowledged();
         let file = self.open_acknowledged(Access::Read)?;
         let newest = acknowledged::read(&*file).at(&path)?;
-        newest.ok_or_else(|| StorageError::damaged(&path, "it holds no number"))
+        newest.ok_or_else(|| StorageError::damaged(&path, "it contains no number"))
     }
 
-    /// Whether the disk has so much room that files may grow before they have to.
+    /// Whether the disk has enough free space for files to grow in advance.
     pub(super) fn has_room(&self, length: u64) -> bool {
         let free = |found: StatVfs| found.f_bavail.saturating_mul(found.f_frsize);
-        fstatvfs(self.files.handle()).is_ok_and(|found| free(found) >= ROOM * length)
+        fstatvfs(self.files.handle()).is_ok_and(|found| free(found) >= SPACE_FACTOR * length)
     }
 
-    /// From which length on a log gives way to the next: less on a small file system, so that both logs
-    /// and the checkpoint that they wait for leave most of it to the database.
+    /// The length at which a log is replaced by the next one: less on a small file system, so that both logs and the
+    /// checkpoint for which they wait leave most of it to the database.
     pub(super) fn long(&self) -> u64 {
         let whole = |found: StatVfs| found.f_blocks.saturating_mul(found.f_frsize);
         let whole = fstatvfs(self.files.handle()).map_or(u64::MAX, whole);
-        LONG.min(whole / SHARE).max(CHUNK)
+        LOG_LENGTH.min(whole / LOG_SHARE).max(CHUNK)
     }
 
-    /// Sorts an error of the log library.
+    /// Maps an error of the log library.
     pub(super) fn failure(&self, generation: u64, error: WalError) -> StorageError {
         sort_error(&self.log(generation), error)
     }
@@ -222,12 +224,12 @@ fn sort_error(path: &Path, error: WalError) -> StorageError {
     }
 }
 
-/// Damage is refused: only a commit at the very end may be missing in part, and is then dropped.
+/// Damage is an error: only a commit at the very end may be incomplete, and is then dropped.
 pub(super) fn strict() -> WalConfig {
     WalConfig::new().with_open_policy(OpenPolicy::Strict)
 }
 
-/// Commits, one after the other.
+/// A series of commits.
 pub(super) struct History {
     pub(super) outcome: Outcome,
     pub(super) sequence: u64,
@@ -238,7 +240,7 @@ impl History {
         Self { outcome: Outcome::default(), sequence: applied.sequence }
     }
 
-    /// Adds what the copy of a log holds; a commit that was cut short at its end is left out.
+    /// Adds the commits in a copy of a log; an incomplete commit at its end is left out.
     fn add(
         &mut self,
         path: &Path,
@@ -261,7 +263,7 @@ impl History {
         Err(StorageError::damaged(path, detail))
     }
 
-    /// Adds what a log holds, and shows the outcome after each commit.
+    /// Adds the commits of a log, and calls back with the outcome after each.
     pub(super) fn add_in_portions(
         &mut self,
         path: &Path,
@@ -273,9 +275,9 @@ impl History {
         for record in log.iter().map_err(failed)? {
             let record = record.map_err(failed)?;
             let place = record::decode(record.data(), |change| self.outcome.add(change));
-            let expected = Place { generation, sequence: self.sequence + 1 };
+            let expected = CommitPosition { generation, sequence: self.sequence + 1 };
             if place != Some(expected) {
-                let detail = format!("commit {} is not where it should be", expected.sequence);
+                let detail = format!("commit {} is missing at its place", expected.sequence);
                 return Err(StorageError::damaged(path, detail));
             }
             self.sequence += 1;
@@ -285,8 +287,8 @@ impl History {
     }
 }
 
-/// What is committed beyond the database, while commits go on: all that was acknowledged before
-/// the call. No checkpoint may be under way.
+/// The commits that are not in the database, while commits continue: everything that was acknowledged before the call.
+/// No checkpoint may be running.
 pub(super) fn read_live(
     dir: &Path,
     logs: &[(u64, LogFile)],
@@ -295,7 +297,7 @@ pub(super) fn read_live(
     let mut history = History::after(applied);
     for (generation, log) in logs {
         let path = log_in(dir, *generation);
-        // Before its contents, which have it then.
+        // Read before the contents, which then include it.
         let acknowledged = log.last_commit();
         let contents = log.contents().at(&path)?;
         history.add(&path, *generation, MemStore::from_bytes(contents))?;

@@ -1,9 +1,9 @@
-//! Which commits in a log file count: those of the file's present generation.
+//! Determines which commits in a log file count: those of the file's present generation.
 //!
-//! A file whose commits are in the database is written over from its beginning, as it is: nothing is
-//! cleared, cut off or renamed. So behind the commits of the present generation stands what is left
-//! of an earlier one's. Each commit names its generation. These numbers begin at random in each
-//! directory, so nobody who may write data can make it look like a commit of a generation to come.
+//! A file whose commits are in the database is overwritten from its beginning: nothing is cleared, truncated or
+//! renamed. So the commits of the present generation are followed by remains of an earlier one. Each commit contains
+//! its generation. These numbers begin at random in each directory, so that a user who may write data cannot make it
+//! look like a commit of a future generation.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use wal_db::{Result, Wal, WalError, WalStore};
 
 use super::record;
 
-/// How many bytes the library puts in front of a commit.
+/// How many bytes the library puts before a commit.
 const FRAME: usize = 8;
 
-/// What is wrong with a file.
+/// Why a file is invalid.
 #[derive(Debug)]
 pub(super) enum Fault {
     Library(WalError),
-    /// In these words.
+    /// Damage, described by this text.
     Damage(String),
 }
 
@@ -30,8 +30,8 @@ impl From<WalError> for Fault {
 
 /// The length of the commits of this generation at the beginning of a file.
 ///
-/// What follows may be anything but a whole commit of this generation, or of a later one at just this
-/// place: then something before it is damaged.
+/// The following bytes may be anything except a complete commit of this generation, or one of a later generation at
+/// exactly this place: then something before it is damaged.
 pub(super) fn length(bytes: &[u8], generation: u64) -> Result<usize, Fault> {
     let log = Wal::with_store(Bytes(bytes))?;
     let mut end = 0;
@@ -40,7 +40,7 @@ pub(super) fn length(bytes: &[u8], generation: u64) -> Result<usize, Fault> {
         match record::generation(record.data()) {
             Some(found) if found == generation => end += FRAME + record.data().len(),
             Some(found) if found > generation => {
-                let detail = format!("it belongs to log {found}, and should to {generation}");
+                let detail = format!("it belongs to log {found} instead of {generation}");
                 return Err(Fault::Damage(detail));
             }
             _ => break,
@@ -53,9 +53,8 @@ pub(super) fn length(bytes: &[u8], generation: u64) -> Result<usize, Fault> {
     }
 }
 
-/// Where in a range a whole commit of this generation begins, if there is one. The damage may be in
-/// the length of a commit, so there is no telling where the next one begins: each place is tried at
-/// which there is the number of the generation.
+/// Where in a range a complete commit of this generation begins, if there is one. The length of a commit may be
+/// damaged, so the beginning of the next one is unknown: each place with the number of the generation is tried.
 fn whole_commit(
     bytes: &[u8],
     range: Range<usize>,
@@ -76,7 +75,7 @@ fn whole_commit(
     Ok(None)
 }
 
-/// Bytes that are read as a log, and not changed.
+/// Bytes that are read as a log and not changed.
 struct Bytes<'a>(&'a [u8]);
 
 impl WalStore for Bytes<'_> {
@@ -92,7 +91,7 @@ impl WalStore for Bytes<'_> {
         Ok(length)
     }
 
-    /// What cannot be read at the end is left out; here it stays where it is.
+    /// An unreadable end is left out; here it is not truncated.
     fn truncate(&self, _: u64) -> Result<()> {
         Ok(())
     }
@@ -110,12 +109,12 @@ impl WalStore for Bytes<'_> {
 mod tests {
     use super::*;
     use crate::storage::batch::Batch;
-    use crate::storage::log::record::{Place, encode};
+    use crate::storage::log::record::{CommitPosition, encode};
     use lockkeeper_tree::Table;
 
     const PRESENT: u64 = (1 << 60) + 12_345;
 
-    /// A log with commits of so many bytes.
+    /// A log with commits of these lengths.
     fn log(generation: u64, lengths: &[usize]) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
@@ -123,7 +122,7 @@ mod tests {
         for (sequence, &length) in (1..).zip(lengths) {
             let mut batch = Batch::default();
             batch.put(Table::Nodes, "/key", vec![b'x'; length]);
-            let place = Place { generation, sequence };
+            let place = CommitPosition { generation, sequence };
             let _ = encode(place, &mut batch, |record| log.append(record)).unwrap();
         }
         std::fs::read(path).unwrap()
@@ -150,7 +149,7 @@ mod tests {
         assert_eq!(found(&[0; 5_000]), Ok(0));
     }
 
-    /// Where one ends in the middle of another, or a write was cut short, nothing is made out of both.
+    /// Where one ends in the middle of another, or a write was cut short, no commit is assembled from both.
     #[test]
     fn a_commit_that_was_cut_short_is_left_out_wherever_it_was() {
         let (new, old) = (log(PRESENT, &[50, 60, 100]), log(PRESENT - 2, &[100; 20]));
@@ -161,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Lesson S2: a damaged commit that others follow is no end.
+    /// Lesson S2: a damaged commit that is followed by others is not the end.
     #[test]
     fn a_whole_commit_after_a_damaged_one_is_found() {
         let (new, old) = (log(PRESENT, &[50, 60, 100]), log(PRESENT - 2, &[100; 20]));

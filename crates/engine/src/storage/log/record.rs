@@ -1,50 +1,57 @@
-//! One commit in a log: its place in the history, and what it changes.
+//! One commit in a log: its position in the history, and its changes.
 //!
 //! | bytes | contents |
 //! |---|---|
-//! | 8 | generation of the log that it was written to, little-endian, as all numbers here |
-//! | 8 | sequence number of the commit, one more than its predecessor's |
-//! | any | the changes, as a [`Batch`] holds them |
+//! | 8 | generation of the log, little-endian, like all numbers here |
+//! | 8 | sequence number of the commit, one more than that of the previous commit |
+//! | any | the changes, in the format of a [`Batch`] |
 //! | 1 | [`END`] |
 //!
-//! The library below adds length and checksum.
+//! The library below adds a length and a checksum.
 
 use bytes::Buf;
 use lockkeeper_tree::Change;
 
 use crate::storage::batch::{Batch, HEADER, take_change};
 
-/// Ends a commit. It is not zero, as zeros at the end of a log file are taken for its unused part.
+/// Ends a commit. It is not zero, because zeros at the end of a log file count as its unused part.
 const END: u8 = 0xff;
 
-/// Where a commit stands.
+/// The position of a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CommitPosition {
     pub(crate) generation: u64,
     pub(crate) sequence: u64,
 }
 
-/// Shows a commit as it stands in a log.
-pub(crate) fn encode<T>(place: Place, batch: &mut Batch, show: impl FnOnce(&[u8]) -> T) -> T {
+/// Calls `show` with a commit in the format of a log.
+pub(crate) fn encode<T>(
+    place: CommitPosition,
+    batch: &mut Batch,
+    show: impl FnOnce(&[u8]) -> T,
+) -> T {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&place.generation.to_le_bytes());
     header[8..].copy_from_slice(&place.sequence.to_le_bytes());
     batch.between(header, END, show)
 }
 
-/// The generation that a commit says it is of.
+/// The generation that a commit contains.
 pub(super) fn generation(mut record: &[u8]) -> Option<u64> {
     record.try_get_u64_le().ok()
 }
 
-/// Reads a commit and hands its changes to `each`; `None` if it makes no sense.
-pub(super) fn decode<'a>(mut record: &'a [u8], mut each: impl FnMut(Change<'a>)) -> Option<Place> {
+/// Reads a commit and passes its changes to `each`; `None` if it is invalid.
+pub(super) fn decode<'a>(
+    mut record: &'a [u8],
+    mut each: impl FnMut(Change<'a>),
+) -> Option<CommitPosition> {
     let generation = record.try_get_u64_le().ok()?;
     let sequence = record.try_get_u64_le().ok()?;
     while *record.first()? != END {
         each(take_change(&mut record)?);
     }
-    (record.len() == 1).then_some(Place { generation, sequence })
+    (record.len() == 1).then_some(CommitPosition { generation, sequence })
 }
 
 #[cfg(test)]
@@ -52,8 +59,8 @@ mod tests {
     use super::*;
     use lockkeeper_tree::Table;
 
-    fn sample() -> (Place, Batch, Vec<u8>) {
-        let place = Place { generation: 3, sequence: 17 };
+    fn sample() -> (CommitPosition, Batch, Vec<u8>) {
+        let place = CommitPosition { generation: 3, sequence: 17 };
         let mut batch = Batch::default();
         batch.put(Table::Meta, "zxid", "12");
         batch.put_new(Table::Nodes, "/a", "");

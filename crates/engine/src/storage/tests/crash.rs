@@ -1,4 +1,4 @@
-//! A writer killed in the middle of its commits (lesson S3: nothing acknowledged is lost).
+//! A writer is killed in the middle of its commits (lesson S3: nothing acknowledged is lost).
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,8 +9,8 @@ use super::*;
 const DIR: &str = "LOCKKEEPER_STORAGE_CRASH_DIR";
 const DURABILITY: &str = "LOCKKEEPER_STORAGE_CRASH_DURABILITY";
 
-/// Not a test by itself: the process that is killed. Commits until it is, and writes the number
-/// of each commit to its standard output once it is acknowledged.
+/// Not a test by itself: the process that is killed. It commits until then, and prints the number of each commit once
+/// it is acknowledged.
 #[test]
 #[ignore = "started by the tests below"]
 fn writer() {
@@ -19,7 +19,7 @@ fn writer() {
     };
     let durability = std::env::var(DURABILITY).unwrap().parse().unwrap();
     let mut storage = Storage::open(Some(&dir), durability).unwrap();
-    // Each file of the logs is used many times, so a start finds what older ones have left.
+    // Each log file is reused many times, so a start finds the remains of older logs.
     storage.set_log_length(40_000);
     for n in last_whole_commit(&storage) + 1.. {
         storage.commit(&mut numbered(n)).unwrap();
@@ -40,14 +40,14 @@ fn start_writer(dir: &TempDir, durability: Durability) -> (Child, BufReader<Chil
     (child, output)
 }
 
-/// The number in the last whole line that says so.
+/// The number in the last complete line of this form.
 fn last_acknowledged(output: &str) -> Option<u64> {
     let whole_lines = output.rsplit_once('\n')?.0;
     let number = |line: &str| line.strip_prefix("acknowledged ")?.parse().ok();
     whole_lines.lines().rev().find_map(number)
 }
 
-/// Kills the writer after `count` acknowledgements; returns the last one that it gave.
+/// Kills the writer after `count` acknowledgements; returns the last one.
 fn kill_after(dir: &TempDir, durability: Durability, count: usize) -> u64 {
     let (mut child, mut output) = start_writer(dir, durability);
     let mut text = String::new();
@@ -85,7 +85,7 @@ fn s3_os_commits_survive_kill_9() {
     survives_kills(Durability::Os);
 }
 
-/// The lock vanishes with its holder, even one that had no chance to give it back.
+/// The lock disappears with its holder, even with one that could not release it.
 #[test]
 fn a_killed_engine_does_not_lock_its_successor_out() {
     let dir = TempDir::new().unwrap();

@@ -1,9 +1,9 @@
-//! Directories that are not what they should be (lesson S2): each is refused in words that tell
-//! what to do, and none is taken for an empty one.
+//! Damaged and invalid directories (lesson S2): each is refused with a message that names a remedy, and none is taken
+//! for an empty one.
 
 use super::*;
 
-/// A directory with one node in it, closed in good order.
+/// A directory with one node in it, closed in order.
 fn filled() -> TempDir {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
@@ -13,7 +13,7 @@ fn filled() -> TempDir {
     dir
 }
 
-/// Opens a new directory and makes so many commits of so many records each.
+/// Opens a new directory and makes this many commits of this many records each.
 fn busy(commits: usize, records: usize) -> (TempDir, Storage) {
     let dir = TempDir::new().unwrap();
     let mut storage = open(&dir, Durability::Sync).unwrap();
@@ -29,13 +29,13 @@ fn database(dir: &TempDir) -> PathBuf {
     dir.path().join("lockkeeper.redb")
 }
 
-/// Asserts that it is damage, of this file.
+/// Asserts that the error reports damage of this file.
 fn assert_names(error: &StorageError, file: &Path) {
     let is_damage = matches!(error, StorageError::Damaged { file: named, .. } if named == file);
     assert!(is_damage, "{error:?}");
 }
 
-/// Asserts that the directory is refused, naming `file` and the choices, and again when asked twice.
+/// Asserts that the directory is refused, naming `file` and the options, and again on a second attempt.
 fn assert_damaged(dir: &TempDir, file: &Path) {
     for _ in 0..2 {
         let error = refusal(dir.path());
@@ -81,8 +81,8 @@ fn a_truncated_or_overwritten_database_is_found() {
     }
 }
 
-/// Symptom: 14 of 1,500 damaged files made the library panic, on a record of free pages that it
-/// trusts after an orderly end.
+/// Symptom: 14 of 1,500 damaged files made the library panic, on a record of free pages that it trusts after an orderly
+/// end.
 #[test]
 fn s2_no_damage_is_overlooked_or_ends_in_a_panic() {
     let (dir, storage) = busy(50, 8);
@@ -100,7 +100,7 @@ fn s2_no_damage_is_overlooked_or_ends_in_a_panic() {
         match open(&dir, Durability::Sync) {
             Ok(storage) => assert!(contents(&storage) == expected, "damage at {at} overlooked"),
             Err(StorageError::Damaged { .. }) => {}
-            Err(e) => panic!("damage at {at} is taken for something else: {e}"),
+            Err(e) => panic!("damage at {at} is reported as another error: {e}"),
         }
     }
 }
@@ -166,8 +166,8 @@ fn a_creation_that_was_cut_short_starts_over() {
     assert_eq!(format, "lockkeeper-engine 3\n");
 }
 
-/// After an orderly end the library trusts the file unchecked. Without a synced commit at the
-/// start, a power cut during unsynced commits could leave that mark on a file half overwritten.
+/// After an orderly end the library trusts the file without a check. Without a synced commit at the start, a power cut
+/// during unsynced commits could leave that mark on a half overwritten file.
 #[test]
 fn unsynced_commits_start_from_a_file_marked_for_checking() {
     const MARKS_AT: usize = 9;
@@ -192,10 +192,10 @@ fn a_record_that_makes_no_sense_names_the_file() {
     assert!(error.to_string().starts_with(&expected));
 }
 
-/// What a killed engine leaves: commits that are in the log only.
+/// What a killed engine leaves: commits that are only in the log.
 struct Killed {
     dir: TempDir,
-    /// What is in them.
+    /// The records in them.
     expected: Vec<(Table, String, String)>,
 }
 
@@ -212,7 +212,7 @@ impl Killed {
         std::fs::read(log(&self.dir)).unwrap()
     }
 
-    /// With this log it is refused, or nothing is missing.
+    /// Asserts that with this log, the directory is refused or nothing is missing.
     fn check(&self, bytes: &[u8], what: &str) {
         let copy = copied(&self.dir);
         let log = log(&copy);
@@ -225,14 +225,14 @@ impl Killed {
     }
 }
 
-/// The log that has commits; which one comes first is chosen at random.
+/// The log that contains commits; which one comes first is random.
 fn log(dir: &TempDir) -> PathBuf {
     let has_commits = |path: &PathBuf| path.metadata().is_ok_and(|meta| meta.len() > 0);
     let logs = ["commits.a", "commits.b"].map(|name| dir.path().join(name));
     logs.into_iter().find(has_commits).unwrap()
 }
 
-/// A bit of the log flipped, and what is left of a sector, up to `end`, full of zeros.
+/// The log with a flipped bit, and the log with the rest of a sector, up to `end`, zeroed.
 fn damaged(whole: &[u8], at: usize, bit: usize, end: usize) -> [Vec<u8>; 2] {
     let (mut flipped, mut zeros) = (whole.to_vec(), whole.to_vec());
     flipped[at] ^= 1 << (bit % 8);
@@ -241,10 +241,10 @@ fn damaged(whole: &[u8], at: usize, bit: usize, end: usize) -> [Vec<u8>; 2] {
     [flipped, zeros]
 }
 
-/// Lesson S2 for the log: what is damaged is refused, wherever it is. A log that ends early looks
-/// like one that was cut short while it was written; the number beside it tells.
+/// Lesson S2 for the log: damage is refused, wherever it is. A log that ends early looks like one whose write was cut
+/// short; the number in the other file distinguishes them.
 ///
-/// Seen to fail for damage in the last commit when that number is not looked at.
+/// Seen to fail for damage in the last commit if that number is ignored.
 #[test]
 fn s2_no_damage_in_the_log_is_overlooked() {
     let killed = Killed::new();
@@ -267,11 +267,11 @@ fn damage_the_last_commit(dir: &TempDir) {
     std::fs::write(log(dir), bytes).unwrap();
 }
 
-/// Lesson S2 for the log while it is in use: a checkpoint that finds the last commit damaged must not
-/// take it for one that was cut short, and go on without it.
+/// Lesson S2 for the log in use: a checkpoint that finds the last commit damaged must not take it for one that was cut
+/// short, and continue without it.
 ///
-/// Seen to fail with a checkpoint that opens the log anew, as a start does, and does not look whether
-/// it has read the last commit.
+/// Seen to fail with a checkpoint that opens the log again, as a start does, and does not check whether it has read the
+/// last commit.
 #[test]
 fn s2_a_checkpoint_does_not_leave_out_a_damaged_last_commit() {
     let (dir, storage) = busy(3, 2);
@@ -281,9 +281,9 @@ fn s2_a_checkpoint_does_not_leave_out_a_damaged_last_commit() {
     assert_damaged(&dir, &log(&dir));
 }
 
-/// The same for a backup: it would be a whole directory that lacks an acknowledged commit.
+/// The same for a backup: it would be a complete directory that lacks an acknowledged commit.
 ///
-/// Seen to fail without the look at the number of the last commit.
+/// Seen to fail without the check of the number of the last commit.
 #[test]
 fn s2_a_backup_does_not_leave_out_a_damaged_last_commit() {
     let (dir, storage) = busy(3, 2);
@@ -296,10 +296,10 @@ fn s2_a_backup_does_not_leave_out_a_damaged_last_commit() {
     assert!(!target.exists());
 }
 
-/// Lesson S2 for the log when the number is an old one: it is not synced with each commit, so a
-/// power cut may take the newest away. Damage that a whole commit follows is refused all the same.
+/// Lesson S2 for the log when the number is an old one: it is not synced with each commit, so a power cut may lose the
+/// newest one. Damage that is followed by a complete commit is still refused.
 ///
-/// Seen to fail with a log that ends, when it is opened, where the damage begins.
+/// Seen to fail with a log that, when it is opened, ends where the damage begins.
 #[test]
 fn s2_damage_before_the_last_commit_needs_no_number_to_be_found() {
     let (killed, new) = (Killed::new(), TempDir::new().unwrap());
@@ -326,7 +326,9 @@ fn a_missing_log_or_number_is_damage() {
             let path = dir.path().join(name);
             std::fs::remove_file(&path).unwrap();
             assert_damaged(&dir, &path);
-            let Err(error) = Storage::inspect(dir.path()) else { panic!("{name} is not missed") };
+            let Err(error) = Storage::inspect(dir.path()) else {
+                panic!("the missing file {name} was not detected")
+            };
             assert_names(&error, &path);
         }
     }
@@ -336,7 +338,7 @@ fn a_missing_log_or_number_is_damage() {
     assert_damaged(&dir, &path);
 }
 
-/// It is left as it is, and the way out is told.
+/// It is left unchanged, and the error names a remedy.
 #[test]
 fn a_directory_of_an_older_format_is_refused() {
     for found in [1, 2] {

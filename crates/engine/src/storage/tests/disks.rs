@@ -1,4 +1,4 @@
-//! Disks in memory that remember what is done to them, one for each file of a directory.
+//! Disks in memory that record what is done to them, one for each file of a directory.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -28,15 +28,15 @@ impl Call {
 
 #[derive(Debug, Default)]
 pub(super) struct DisksState {
-    /// Which file each disk stands for: names change, this does not.
+    /// The file of each disk: names change, inodes do not.
     inodes: Vec<u64>,
-    /// What a reader sees.
+    /// The contents as a reader sees them.
     pub(super) images: Vec<Vec<u8>>,
-    /// What was done, and to which of them.
+    /// The calls, each with the number of its disk.
     pub(super) calls: Vec<(usize, Call)>,
-    /// Calls until they all fail, once it is counting.
+    /// The number of calls until all fail, if it is set.
     pub(super) left: Option<u64>,
-    /// Whether a sync only says that it was done.
+    /// Whether syncs report success without syncing.
     pub(super) lies: bool,
 }
 
@@ -64,7 +64,7 @@ impl Disks {
         })
     }
 
-    /// Which disk stands for a file.
+    /// The disk of a file.
     pub(super) fn number(&self, inode: u64) -> Option<usize> {
         self.state().inodes.iter().position(|known| *known == inode)
     }

@@ -1,4 +1,4 @@
-//! A disk that fails when it is told to (lesson S4: no way on after a failed sync).
+//! A disk that fails on request (lesson S4: no commits after a failed sync).
 
 use std::fmt::{self, Write as _};
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::numbered::numbered;
 use super::tapped::{Touch, tapped};
 use super::*;
 
-/// What the disk is about to refuse.
+/// The call that the disk is to refuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreRefusal {
     Sync(i32),
@@ -42,7 +42,7 @@ impl NextRefusal {
     }
 }
 
-/// All files fail by the same fault.
+/// All files share the same fault.
 fn failing(fault: &NextRefusal) -> Wrap {
     let fault = fault.clone();
     Arc::new(move |file| {
@@ -114,14 +114,13 @@ fn an_opening_that_fails_can_be_tried_again() {
     assert!(contents(&storage).is_empty());
 }
 
-/// The database follows in the background; what goes wrong there must not stay there.
+/// The database follows in the background; a failure there must be reported.
 #[test]
 fn s4_a_checkpoint_that_fails_ends_the_commits() {
     for refusal in [StoreRefusal::Sync(ENOSPC), StoreRefusal::Write(ENOSPC)] {
         let dir = TempDir::new().unwrap();
         let fault = NextRefusal::default();
-        // Commits are not synced, so the next sync, and the next write in between, are the
-        // checkpoint's.
+        // Commits are not synced, so the next sync, and the next write before it, are the checkpoint's.
         let mut storage = open_on(&dir, Durability::Os, failing(&fault));
         storage.commit(&mut nodes(&[("/a", Some("1"))])).unwrap();
         fault.arm(refusal);
@@ -133,8 +132,8 @@ fn s4_a_checkpoint_that_fails_ends_the_commits() {
     }
 }
 
-/// Symptom: commits were acknowledged until the next log was full, which on a quiet engine takes
-/// days, and nobody was told that the database could not be written any more. Found by reading.
+/// Symptom: commits were acknowledged until the next log was full, which takes days on an idle engine, and it was not
+/// reported that the database could no longer be written. Found by reading.
 #[test]
 fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     let dir = TempDir::new().unwrap();
@@ -151,9 +150,9 @@ fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     let error = loop {
         match storage.commit(&mut nodes(&[("/c", Some("3"))])) {
             Err(e) => break e,
-            // None succeeds if the checkpoint has failed by now.
+            // None succeeds if the checkpoint has already failed.
             Ok(_) if expected.len() == 2 => expected.push(pair("/c", "3")),
-            Ok(_) => assert!(start.elapsed().as_secs() < 60, "it goes on"),
+            Ok(_) => assert!(start.elapsed().as_secs() < 60, "commits continue"),
         }
         std::thread::yield_now();
     };
@@ -163,7 +162,7 @@ fn s4_a_checkpoint_that_fails_is_noticed_by_the_next_commit() {
     assert_eq!(after, expected);
 }
 
-/// The errors that are logged, behind the names of the threads that log them.
+/// The logged errors, preceded by the names of the threads that log them.
 #[derive(Debug, Clone, Default)]
 struct Errors(Arc<Mutex<Vec<String>>>);
 
@@ -199,11 +198,11 @@ impl Subscriber for Errors {
     fn exit(&self, _: &Id) {}
 }
 
-/// Symptom: what failed in the background was not told where the caller of the engine logs. Its threads
-/// were not started as the others are. Seen to fail that way.
+/// Symptom: errors in the background were not logged to the subscriber of the engine's caller, because the threads were
+/// not started like the others. Seen to fail that way.
 #[test]
 fn e46_threads_of_the_journal_log_to_where_the_engine_does() {
-    // A log that is full at once has a checkpoint, and one that is not has the next one grow.
+    // A full log has a checkpoint, and otherwise the next log grows.
     for (name, length) in [("lockkeeper-checkpoint", 1), ("lockkeeper-growth", 1 << 20)] {
         let errors = Errors::default();
         let _here = tracing::subscriber::set_default(errors.clone());
@@ -230,7 +229,7 @@ fn e46_threads_of_the_journal_log_to_where_the_engine_does() {
                 Err(e) => break e,
                 Ok(_) => assert!(n < 100_000, "nothing fails in {name}"),
             }
-            // Another commit could hurry what has just begun.
+            // Another commit could hurry the background work that has just begun.
             while storage.has_background() && !refused.load(Ordering::Relaxed) {
                 thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Disks on which the logs have no more room.
+//! Disks on which the logs run out of space.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::*;
 
 const LONG: u64 = 2 * 1024 * 1024;
 
-/// Files of which the logs have so much room together.
+/// Files of the logs that together have this much space.
 fn limited(capacity: u64) -> Wrap {
     let lengths = Arc::new(Mutex::new(HashMap::new()));
     Arc::new(move |file: File| {
@@ -37,10 +37,10 @@ fn limited(capacity: u64) -> Wrap {
     })
 }
 
-/// A full log, or one that is shorter than the other, asked a full disk for more although the other file
-/// had room once its log was in the database: the engine ended, and need not have.
+/// Symptom: a full log, or one that is shorter than the other, requested more space on a full disk although the other
+/// file had space once its log was in the database, and the engine ended unnecessarily.
 ///
-/// Seen to fail without the turn in `Journal::take_turns` for want of room.
+/// Seen to fail without the switch to the other log in `Journal::take_turns` for lack of space.
 #[test]
 fn a_full_disk_is_no_end_while_the_other_log_has_room() {
     // As long as both get and no more; and less than that, shared unevenly.

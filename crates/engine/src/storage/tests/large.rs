@@ -14,7 +14,7 @@ fn large() -> Batch {
     batch
 }
 
-/// Looks, whenever the database is written, whether a snapshot could be taken just then.
+/// Checks, at each write to the database, whether a snapshot could be taken at that moment.
 #[derive(Debug, Clone, Default)]
 struct Watch {
     open: Arc<Mutex<Weak<OpenDisk>>>,
@@ -29,9 +29,8 @@ impl Watch {
     }
 }
 
-/// A snapshot is the database and, a moment later, the logs. Symptom: a large commit went into the
-/// database in between, and the next one into the log, so that a backup had the second without the
-/// first. Found by reading.
+/// A snapshot is the database and, a moment later, the logs. Symptom: a large commit was written into the database in
+/// between, and the next one into the log, so that a backup contained the second without the first. Found by reading.
 #[test]
 fn nothing_is_written_into_the_database_while_a_snapshot_is_taken() {
     let dir = TempDir::new().unwrap();

@@ -1,19 +1,19 @@
-//! The power goes while the disk still holds writes that were not synced (lessons S2, S3).
+//! The power fails while the disk still holds unsynced writes (lessons S2, S3).
 //!
-//! A disk may have kept any of them, in any order and sector by sector. So the simulated one
-//! keeps a random choice, and the engine has to find its way from there.
+//! A disk may have kept any of them, in any order and sector by sector. So the simulated one keeps a random choice, and
+//! the engine has to recover from it.
 
 use super::disks::{Call, Disks};
 use super::numbered::{last_whole_commit, numbered};
 use super::*;
 
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes completely or not at all.
 const SECTOR: usize = 512;
 
 /// How often each test cuts the power.
 const CUTS: u32 = 40;
 
-/// A log gives way to the next after a few commits, so that checkpoints are cut short, too.
+/// A log is replaced by the next after a few commits, so that checkpoints are interrupted too.
 const LONG: u64 = 30_000;
 
 /// Random numbers, the same in every run.
@@ -29,8 +29,7 @@ impl Random {
     }
 }
 
-/// What is found when the power is back: what was synced, and of the other changes a share of 0 to
-/// 8 eighths.
+/// The state found after the power cut: the synced data, and of the other changes a share of 0 to 8 eighths.
 fn after_power_cut(disks: &Disks, random: &mut Random) -> Vec<Vec<u8>> {
     let share = random.below(9);
     kept(disks, share, random)
@@ -69,8 +68,8 @@ fn sectors(call: &Call) -> Vec<Call> {
     parts
 }
 
-/// Commits on volatile disks until their power goes, and lets their syncs lie after so many commits.
-/// Returns the number of the last commit that was acknowledged.
+/// Commits on volatile disks until the power fails, with syncs that lie after this many commits. Returns the number of
+/// the last acknowledged commit.
 fn run_until_power_cut(
     (dir, disks): (&TempDir, &Disks),
     durability: Durability,
@@ -87,8 +86,7 @@ fn run_until_power_cut(
     (1..).find(failed).unwrap() - 1
 }
 
-/// The directory as it is found after a power cut, and the number of the last commit that was
-/// acknowledged.
+/// The directory after a power cut, and the number of the last acknowledged commit.
 fn cut_power(durability: Durability, honest: u64, random: &mut Random) -> (TempDir, u64) {
     let (dir, disks) = (TempDir::new().unwrap(), Disks::default());
     let acknowledged = run_until_power_cut((&dir, &disks), durability, honest, random);
@@ -109,8 +107,8 @@ fn synced_commits_survive_a_power_cut() {
     }
 }
 
-/// Unsynced commits may make the directory unreadable, but none that was acknowledged is silently
-/// lost unless its number is lost as well, and half of one is never found.
+/// Unsynced commits may make the directory unreadable, but no acknowledged one is silently lost unless its number is
+/// lost too, and an incomplete one is never found.
 #[test]
 fn unsynced_commits_are_whole_or_refused_after_a_power_cut() {
     let mut random = Random(2_463_534_242);
@@ -129,9 +127,9 @@ fn unsynced_commits_are_whole_or_refused_after_a_power_cut() {
     assert!(whole > 0 && refused > 0, "{whole} whole, {refused} refused");
 }
 
-/// A sync that returns without having written anything cannot be told from one that has. It takes away what
-/// `sync` promises beyond `os`: acknowledged commits may be gone after a power cut. What is found is whole
-/// all the same: the first commits up to some number, or a directory that is refused.
+/// A sync that returns without having written anything cannot be distinguished from a real one. With such syncs, `sync`
+/// promises no more than `os`: acknowledged commits may be lost in a power cut. The result is still consistent: the
+/// first commits up to some number, or a directory that is refused.
 #[test]
 fn syncs_that_lie_cost_the_last_commits_in_a_power_cut_and_halve_none() {
     let mut random = Random(6_364_136_223_846_793);
@@ -150,7 +148,7 @@ fn syncs_that_lie_cost_the_last_commits_in_a_power_cut_and_halve_none() {
     assert!(kept > 0 && lost + refused > 0, "{kept} kept, {lost} lost, {refused} refused");
 }
 
-/// An engine that is killed needs no sync: what it wrote is the system's, which goes on.
+/// A killed engine needs no sync: its writes are in the operating system's memory.
 #[test]
 fn syncs_that_lie_cost_nothing_when_the_engine_is_killed() {
     let mut random = Random(1_442_695_040_888_963);
@@ -164,9 +162,9 @@ fn syncs_that_lie_cost_nothing_when_the_engine_is_killed() {
     }
 }
 
-/// Symptom: an engine was killed between the write and the sync of a commit. The next start read it
-/// and noted its number, durably; then the power went, and with it the commit. The directory was
-/// refused as damaged, although nothing that was acknowledged was missing. Found by reading.
+/// Symptom: an engine was killed between the write and the sync of a commit. The next start read it and recorded its
+/// number durably; then the power failed, and the commit was lost. The directory was refused as damaged, although
+/// nothing acknowledged was missing. Found by reading.
 #[test]
 fn a_power_cut_during_the_start_after_a_kill_is_no_damage() {
     let mut random = Random(1);
@@ -182,7 +180,7 @@ fn a_power_cut_during_the_start_after_a_kill_is_no_damage() {
             acknowledged = storage.commit(&mut numbered(2)).is_ok();
             disks.state().left = Some(0);
             drop(storage);
-            // What is simulated never reached this file, and an empty one would be damage.
+            // The simulation did not write this file, and an empty one would be damage.
             std::fs::write(dir.path().join("lockkeeper.redb"), "simulated").unwrap();
             disks.state().left = Some(calls_of_start);
             let started = Storage::open_with(Some(dir.path()), Durability::Sync, disks.wrap());

@@ -1,4 +1,4 @@
-//! Log files that are written over, and directories of the format in which they were not.
+//! Log files that are overwritten.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
@@ -8,8 +8,8 @@ use super::disks::{Call, Disks};
 use super::numbered::{last_whole_commit, numbered};
 use super::*;
 
-/// P14: each turn of the log wrote zeros over all of the old one, renamed it and synced the directory,
-/// beside commits that waited for the disk.
+/// P14: at each turn of the log, zeros were written over all of the old one, it was renamed, and the directory was
+/// synced, while commits waited for the disk.
 ///
 /// Seen to fail with files that are cleared for their next use.
 #[test]
@@ -31,7 +31,7 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
         }
         (n, written)
     };
-    // Both files become long, beside the commits to the other one.
+    // Both files become long, while commits go to the other one.
     commit(&mut storage, 6 * LONG);
     let logs: Vec<usize> =
         ["commits.a", "commits.b"].iter().map(|name| disks.of(&dir, name)).collect();
@@ -44,7 +44,7 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
     for (_, call) in disks.state().calls.iter().filter(|(file, _)| logs.contains(file)) {
         match call {
             Call::Write(_, bytes) => written += bytes.len() as u64,
-            Call::Length(_) => panic!("a log file gets another length"),
+            Call::Length(_) => panic!("the length of a log file changes"),
             Call::Sync => {}
         }
     }
@@ -55,8 +55,8 @@ fn a_log_file_that_is_long_enough_is_only_written_to() {
     assert_eq!(last_whole_commit(&open(&copy, Durability::Sync).unwrap()), last);
 }
 
-/// A checkpoint read each commit of its log with two system calls of its own: at 16 MiB of small commits
-/// that were a hundred thousand. Seen to fail that way.
+/// Symptom: a checkpoint read each commit of its log with two system calls: a hundred thousand for 16 MiB of small
+/// commits. Seen to fail that way.
 #[test]
 fn a_checkpoint_reads_its_log_in_large_pieces() {
     let dir = TempDir::new().unwrap();
@@ -90,8 +90,8 @@ fn a_checkpoint_reads_its_log_in_large_pieces() {
     assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), last);
 }
 
-/// A file grows while commits go to the other one, in pieces that are synced one by one; a commit never
-/// waits for more than its own.
+/// A file grows while commits go to the other one, in pieces that are synced one by one; a commit never waits for more
+/// than its own piece.
 #[test]
 fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
     const LONG: u64 = 4 * disk::PIECE;
@@ -117,7 +117,7 @@ fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
     for (_, call) in disks.state().calls.iter().filter(|(file, _)| *file == next) {
         match call {
             Call::Write(_, bytes) => unsynced += bytes.len() as u64,
-            Call::Length(_) => panic!("zeros that were never written are no blocks"),
+            Call::Length(_) => panic!("a file that grows without writes has no blocks"),
             Call::Sync => (unsynced, syncs) = (0, syncs + 1),
         }
         assert!(unsynced <= disk::PIECE, "{unsynced} bytes in one piece");
@@ -125,7 +125,7 @@ fn the_next_log_grows_in_small_synced_pieces_before_it_is_needed() {
     assert_eq!((unsynced, syncs), (0, LONG / disk::PIECE));
 }
 
-/// A disk that has room for commits, and none for files that grow ahead of them, is no reason to stop.
+/// A disk with space for commits, but not for files that grow in advance, must not stop the engine.
 ///
 /// Seen to fail with a growth that must succeed.
 #[test]
@@ -158,7 +158,7 @@ fn a_disk_without_room_for_growth_takes_commits() {
     assert_eq!(last_whole_commit(&open(&dir, Durability::Sync).unwrap()), last);
 }
 
-/// Makes so many commits of a node with so many bytes each.
+/// Makes this many commits of a node with this many bytes each.
 fn commit_large(storage: &mut Storage, commits: u64, bytes: usize) {
     for n in 1..=commits {
         let mut batch = numbered(n);
@@ -167,12 +167,11 @@ fn commit_large(storage: &mut Storage, commits: u64, bytes: usize) {
     }
 }
 
-/// A log that waits for the checkpoint before gets four times as long as usual, and no more: the room that
-/// is left on the disk reckons with that. Symptom: it got longer by a commit, which may have 32 MiB. Seen to
-/// fail that way.
+/// A log that waits for the previous checkpoint grows to four times its usual length, and no more: the reserved disk
+/// space depends on that. Symptom: it grew further by one commit, which may have 32 MiB. Seen to fail that way.
 #[test]
 fn e44_a_log_that_waits_for_a_checkpoint_has_a_bound() {
-    /// A fifth commit of a log would be its longest, and a sixth one too long.
+    /// A fifth commit makes a log as long as possible, and a sixth one too long.
     const LONG: u64 = 256 * 1024;
     const BYTES: usize = 200_000;
     let dir = TempDir::new().unwrap();
@@ -182,7 +181,7 @@ fn e44_a_log_that_waits_for_a_checkpoint_has_a_bound() {
     let wrap: Wrap = Arc::new(move |file| {
         let pace = pace.clone();
         tapped::tapped(file, move |_| {
-            // A checkpoint gets on when somebody waits for it, and not before.
+            // A checkpoint proceeds only when a thread waits for it.
             let is_checkpoint = std::thread::current().name() == Some("lockkeeper-checkpoint");
             while is_checkpoint && !pace.wait().is_hurried() {
                 std::thread::yield_now();
@@ -206,7 +205,7 @@ fn e44_a_log_that_waits_for_a_checkpoint_has_a_bound() {
     assert!(longest <= 4 * LONG, "{longest} bytes");
 }
 
-/// A copy is put away: logs that are ready for the next commits would be most of a small one.
+/// A copy is stored: logs that are ready for the next commits would be most of a small one.
 #[test]
 fn the_logs_of_a_copy_take_no_room() {
     let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -218,12 +217,12 @@ fn the_logs_of_a_copy_take_no_room() {
         assert_eq!(target.join(name).metadata().unwrap().len(), 0, "{name}");
     }
     assert!(Storage::inspect(&target).unwrap().is_some());
-    // Symptom: an engine on a backup gave the tokens again that its original had given since.
+    // Symptom: an engine on a backup issued tokens again that its original had issued since.
     let served = Storage::open(Some(&target), Durability::Sync);
     assert!(matches!(served, Err(StorageError::Backup { .. })));
 }
 
-/// A copy that was under way kept the directory locked after the end of its engine. Seen to fail that way.
+/// Symptom: a running copy kept the directory locked after the end of its engine. Seen to fail that way.
 #[test]
 fn e43_a_copy_gives_the_directory_up_with_its_storage() {
     let (dir, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -238,13 +237,13 @@ fn e43_a_copy_gives_the_directory_up_with_its_storage() {
         std::thread::yield_now();
     }
     drop(storage);
-    assert!(open(&dir, Durability::Os).is_ok(), "the copy has it still");
+    assert!(open(&dir, Durability::Os).is_ok(), "the copy still holds it");
     let is_whole = copying.join().unwrap().is_some();
     assert_eq!(place.path().read_dir().unwrap().count(), usize::from(is_whole));
 }
 
 impl Disks {
-    /// The number of a file of this name.
+    /// The disk of a file of this name.
     fn of(&self, dir: &TempDir, name: &str) -> usize {
         let inode = dir.path().join(name).metadata().unwrap().ino();
         self.number(inode).unwrap()

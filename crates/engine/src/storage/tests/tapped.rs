@@ -1,14 +1,14 @@
-//! A file that tells before it is written or synced, and may then refuse.
+//! A file that calls back before it is written or synced, and may then fail.
 
 use std::fs::File;
 
 use super::*;
 
-/// What is about to happen.
+/// The call that is about to happen.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Touch {
     Sync,
-    /// Up to here.
+    /// A write up to this offset.
     Write(u64),
     Read,
 }
@@ -18,7 +18,7 @@ struct Tapped<F> {
     before: F,
 }
 
-/// Puts `before` in front of a file.
+/// Calls `before` ahead of each call to a file.
 pub(super) fn tapped(
     file: File,
     before: impl Fn(Touch) -> io::Result<()> + Send + Sync + 'static,

@@ -1,13 +1,13 @@
-//! The last commit, cut short at every byte that it writes, or failed at every call that it makes.
+//! The last commit, cut short at every byte that it writes, or failing at every call that it makes.
 //!
-//! The power cuts beside this file choose at random; here nothing is left out. What is written
-//! before the cut has reached the disk, the rest has not.
+//! The tests of power cuts choose at random; these are complete. Data written before the cut has reached the disk, and
+//! the rest has not.
 
 use super::disks::{Call, Disks};
 use super::numbered::{last_whole_commit, numbered};
 use super::*;
 
-/// How many commits are in place before the one that is cut short.
+/// The number of commits before the one that is cut short.
 const BEFORE: u64 = 3;
 
 /// A way to write commit `BEFORE + 1`.
@@ -15,7 +15,7 @@ const BEFORE: u64 = 3;
 enum Way {
     /// To the log.
     Log,
-    /// To the next log, while a checkpoint goes on.
+    /// To the next log, during a checkpoint.
     NextLog,
     /// To the log, and from there into the database.
     Database,
@@ -69,7 +69,7 @@ fn s2_the_last_commit_cut_short_at_every_byte_is_there_as_a_whole_or_not_at_all(
     }
 }
 
-/// How often the commit was not there, and how often it was.
+/// How often the commit was missing, and how often it was there.
 fn cut_everywhere(
     disks: &Disks,
     dir: &TempDir,
@@ -83,13 +83,13 @@ fn cut_everywhere(
             let length = images[*number].len().max(at + data.len());
             images[*number].resize(length, 0);
             for (index, byte) in data.iter().enumerate() {
-                // A byte that does not change makes no image that was not tried.
+                // A byte that does not change produces an image that was already tried.
                 if images[*number][at + index] == *byte {
                     continue;
                 }
                 images[*number][at + index] = *byte;
-                // Most bytes are text in the middle of something: there one in 197 is enough, in the
-                // long form one in 11. At the beginning and the end of each write all are tried.
+                // Most bytes are in the middle of a text: there one in 197 is enough, in the long form one in 11. At
+                // the beginning and the end of each write all are tried.
                 cuts += 1;
                 if index < 24 || index + 24 > data.len() || cuts % step == 0 {
                     let last = opens_whole(disks, dir, images);
@@ -131,7 +131,7 @@ fn an_error_at_any_call_of_the_last_commit_loses_nothing() {
     }
 }
 
-/// Symptom: each start that failed left two more logs behind. Found by reading.
+/// Symptom: each failed start left two more logs behind. Found by reading.
 #[test]
 fn starts_that_fail_leave_no_more_and_more_files() {
     let dir = TempDir::new().unwrap();
@@ -140,7 +140,7 @@ fn starts_that_fail_leave_no_more_and_more_files() {
     write_last(&mut storage, Way::Log).unwrap();
     disks.state().left = Some(0);
     drop(storage);
-    // What is simulated never reached this file, and an empty one would be damage.
+    // The simulation did not write this file, and an empty one would be damage.
     std::fs::write(dir.path().join("lockkeeper.redb"), "simulated").unwrap();
     for calls in 0.. {
         disks.state().left = Some(calls);

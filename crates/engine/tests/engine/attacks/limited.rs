@@ -13,15 +13,15 @@ use super::{Holders, MB, TIMEOUT, Target};
 use crate::child::{EngineProcess, serve};
 use crate::client::{Client, get_data};
 
-/// Which limit the child has, and where it keeps its data.
+/// The limit of the child, and the directory of its data.
 const LIMIT: &str = "LOCKKEEPER_TEST_LIMITED";
 const FOLDER: &str = "LOCKKEEPER_TEST_LIMITED_DATA";
 
-/// 2 GiB, and no more connections than a few.
+/// 2 GiB of addresses, and files for only a few connections.
 const ADDRESSES: (&str, Resource, u64) = ("addresses", Resource::As, 2 << 30);
 const FILES: (&str, Resource, u64) = ("files", Resource::Nofile, 160);
 
-/// Not a test by itself: an engine with a limit, and with the default budgets.
+/// Not a test by itself: an engine with a limit and the default budgets.
 #[tokio::test]
 #[ignore = "the other half of the tests below"]
 async fn child() {
@@ -43,7 +43,7 @@ fn attacked((limit, ..): (&str, Resource, u64)) -> (Target, EngineProcess, TempD
     (target, engine, folder)
 }
 
-/// With `ulimit -v`, budgets were parts of the machine's memory, and 150 clients that took no replies ended
+/// Symptom: with `ulimit -v`, budgets were parts of the machine's memory, and 150 clients that read no replies ended
 /// the engine. Seen to fail that way.
 #[test]
 fn n44_a_limit_of_addresses_is_a_limit_of_budgets() {
@@ -58,14 +58,14 @@ fn n44_a_limit_of_addresses_is_a_limit_of_budgets() {
     for client in &mut clients {
         client.try_send(&requests);
     }
-    target.eventually("what takes nothing is dropped", |target| {
+    target.eventually("clients that do not read are dropped", |target| {
         target.number("dropped_for_memory") > 0
     });
     holders.stop();
     setup.ping();
 }
 
-/// Silent connections took all files, and an engine in memory ended at its first session, for which it writes
+/// Symptom: silent connections used all files, and an engine in memory ended at its first session, for which it writes
 /// a file. Seen to fail that way.
 #[test]
 fn n41_silent_connections_leave_files_for_the_engine() {

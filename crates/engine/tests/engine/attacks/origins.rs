@@ -1,4 +1,4 @@
-//! Attacks of one user, or of one address, on what all share.
+//! Attacks from one user or one address on shared resources.
 
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -9,8 +9,8 @@ use rustix::thread::set_thread_uid;
 use super::{SOCKET, TIMEOUT, Target};
 use crate::client::Client;
 
-/// One user took all places of a Unix socket, and kept out everyone, root included. Now one user alone does not
-/// even keep out other users, and two do not keep out the owner of the engine.
+/// Symptom: one user took all places of a Unix socket and kept out everyone, including root. Now one user does not even
+/// keep out other users, and two do not keep out the owner of the engine.
 ///
 /// Seen to fail without shares for users, and without places for the owner.
 pub(super) fn places_of_users(target: &Target) {
@@ -36,7 +36,7 @@ impl Target {
         let path = self.folder.join(SOCKET);
         let connect = move || {
             if let Some(user) = user {
-                // The user of this thread alone, which ends.
+                // Changes the user of this thread only, which ends afterwards.
                 set_thread_uid(Uid::from_raw(user)).unwrap();
             }
             let streams = (0..count).map(|_| UnixStream::connect(&path).unwrap());
@@ -60,10 +60,10 @@ pub(super) mod tls {
 
     static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
 
-    /// How a client that begins TLS begins: a record of 16,384 bytes.
+    /// The beginning of a TLS client's hello: a record of 16,384 bytes.
     const BEGUN: [u8; 5] = [0x16, 3, 1, 0x40, 0];
 
-    /// Writes what the engine proves itself with.
+    /// Writes the engine's certificate and key.
     pub(in super::super) fn prepare(folder: &Path) {
         let (certificate, key) = AUTHORITY.issue("engine").pem();
         fs::write(folder.join("cert"), certificate).unwrap();
@@ -81,8 +81,8 @@ pub(super) mod tls {
         fs::write(folder.join("tls"), engine.tls_addrs()[0].to_string()).unwrap();
     }
 
-    /// Five bytes were charged with 72 KiB, so that two addresses took all of the memory for TLS, and others
-    /// were disconnected before their handshakes. Seen to fail that way.
+    /// Symptom: five bytes were charged as 72 KiB, so that two addresses used all memory for TLS, and others were
+    /// disconnected before their handshakes. Seen to fail that way.
     pub(in super::super) fn handshakes_that_stay_open(target: &Target) {
         let address: SocketAddr =
             fs::read_to_string(target.folder.join("tls")).unwrap().parse().unwrap();
@@ -100,8 +100,8 @@ pub(super) mod tls {
             target.number("tls_bytes") > 345 * 8 * 1024
         });
         let mut client = dial_to(address, AUTHORITY.client(None));
-        assert!(!client.handshake_fails(TIMEOUT), "they have kept out another one");
+        assert!(!client.handshake_fails(TIMEOUT), "they have kept out another client");
         drop((first, second, client));
-        target.eventually("they are gone", |target| target.number("tls_bytes") == 0);
+        target.eventually("they are disconnected", |target| target.number("tls_bytes") == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Attacks by what a client stores: lists, paths, quotas, and room that it makes twice.
+//! Attacks by stored data: access control lists, paths, quotas, and space that is freed twice.
 
 use bytes::Bytes;
 use lockkeeper_wire::{
@@ -11,7 +11,7 @@ use crate::client::{
     watch_below,
 };
 
-/// With this list.
+/// A create request with this access control list.
 fn with_acl(path: &str, acl: Vec<Acl>) -> CreateRequest {
     CreateRequest { acl: acl.into(), ..persistent(path) }
 }
@@ -36,7 +36,7 @@ fn succeeds(client: &mut Client, ops: Vec<Op>) -> bool {
     }
 }
 
-/// C4: a node that is deleted and created again and again made room each time.
+/// C4: a node that was deleted and created repeatedly freed space each time.
 pub(super) fn room_that_is_made_twice(target: &Target) {
     let mut client = target.client();
     let node = |path: &str, bytes: usize| {
@@ -58,7 +58,7 @@ pub(super) fn room_that_is_made_twice(target: &Target) {
     delete_all(&mut client, all.chain(["/own/r".to_owned()]));
 }
 
-/// C3: 31 identities of a megabyte, and transactions that put them in each list.
+/// C3: 31 identities of a megabyte, and transactions that put them into each list.
 pub(super) fn long_identities(target: &Target) {
     let mut long = target.client();
     let show = |user: &str| auth("digest", &format!("{user}:password"));

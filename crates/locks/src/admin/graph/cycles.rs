@@ -1,4 +1,4 @@
-//! The circles among contenders that are stuck.
+//! The cycles among contenders that are stuck.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -9,31 +9,31 @@ use crate::admin::graph::stuck::{Stuck, class};
 use crate::admin::inspect::LockQueue;
 use crate::profile::Kind;
 
-/// The circles, one for each group of contenders that wait for each other.
+/// Finds one cycle for each group of contenders that wait for each other.
 pub(super) fn find(queues: &[LockQueue], links: &Links, stuck: &Stuck) -> Vec<WaitCycle> {
     let mut reasons = Reasons { links, stuck, queues, ahead: HashMap::new() };
     for (lock, queue) in queues.iter().enumerate() {
         reasons.read(lock, queue);
     }
     let mut cycles: Vec<_> =
-        groups(&reasons).iter().filter_map(|group| reasons.circle(group)).collect();
+        groups(&reasons).iter().filter_map(|group| reasons.cycle(group)).collect();
     cycles.sort_by_key(|cycle| cycle.steps.first().map(|step| step.waiter));
     cycles
 }
 
-/// Why those wait that are stuck. Contenders and parties are nodes of one graph; a party has the number of
-/// contenders added to its own.
+/// The graph of reasons why contenders are stuck. Its nodes are the contenders and the parties. The number of a party's
+/// node is the number of contenders plus its own.
 struct Reasons<'a> {
     queues: &'a [LockQueue],
     links: &'a Links,
     stuck: &'a Stuck,
-    /// For each contender that is stuck: those ahead that block it and do not finish. Without those that another
-    /// one of them waits for as well, so that a long line has few of them.
+    /// For each stuck contender: the contenders ahead that block it and never finish. A contender is left out if
+    /// another one of them waits for it as well, which keeps long queues small.
     ahead: HashMap<usize, Vec<usize>>,
 }
 
 impl Reasons<'_> {
-    /// Reads a line, first to last.
+    /// Reads a queue, first to last.
     fn read(&mut self, lock: usize, queue: &LockQueue) {
         let mut closest: Vec<(Kind, Vec<usize>)> = Vec::new();
         for (entry, found) in queue.entries.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Reasons<'_> {
         }
     }
 
-    /// What a node waits for.
+    /// The nodes that a node waits for.
     fn next(&self, node: usize, into: &mut Vec<usize>) {
         let contenders = self.links.contenders();
         if let Some(party) = node.checked_sub(contenders) {
@@ -92,19 +92,19 @@ impl Reasons<'_> {
         members.filter(|number| self.stuck.waits(*number))
     }
 
-    /// Those of them that wait for another lock.
+    /// The stuck contenders of a party that wait for another lock.
     fn elsewhere(&self, party: usize, lock: usize) -> impl Iterator<Item = usize> {
         self.waits_of(party).filter(move |wait| self.links.at(*wait).lock != lock)
     }
 
-    /// The parties directly under a party's runs that wait for ever.
+    /// The parties directly under a party's runs that wait forever.
     fn kept_under(&self, party: usize) -> impl Iterator<Item = usize> {
         let inner = self.links.inner(party).iter().copied();
         inner.filter(|inner| self.stuck.is_kept_somewhere(*inner))
     }
 
-    /// A short circle in a group of nodes that can all be reached from each other.
-    fn circle(&self, group: &[usize]) -> Option<WaitCycle> {
+    /// A short cycle in a group of nodes that can all be reached from each other.
+    fn cycle(&self, group: &[usize]) -> Option<WaitCycle> {
         let contenders = self.links.contenders();
         let is_in: HashSet<usize> = group.iter().copied().collect();
         let waits = || group.iter().copied().filter(|node| *node < contenders);
@@ -115,7 +115,7 @@ impl Reasons<'_> {
         };
         let start = waits().filter(holds).min().or_else(|| waits().min())?;
 
-        // Breadth first, back to where it began.
+        // Breadth first, back to the start.
         let mut came_from: HashMap<usize, (usize, CycleStep)> = HashMap::new();
         let mut next = VecDeque::from([start]);
         while let Some(waiter) = next.pop_front() {
@@ -133,7 +133,7 @@ impl Reasons<'_> {
         None
     }
 
-    /// The steps from a contender to those that it waits for in the end: past holders first.
+    /// The steps from a contender, past the holders ahead of it, to the contenders that those holders wait for.
     fn steps(&self, waiter: usize) -> Vec<(CycleStep, usize)> {
         let at = self.links.at(waiter);
         let queue = &self.queues[at.lock];
@@ -177,19 +177,19 @@ fn trace(start: usize, came_from: &HashMap<usize, (usize, CycleStep)>) -> WaitCy
     WaitCycle { steps }
 }
 
-/// Whether one kind can wait for the other. Permits may run out.
+/// Whether one kind can wait for the other. Permits can, because they may run out.
 fn blocks(kind: Kind, ahead: Kind) -> bool {
     kind.is_blocked_by(ahead) || kind.permits().is_some() && ahead.permits().is_some()
 }
 
-/// Whether whoever waits for contenders of this kind also waits for one of the kind `behind` that is behind them and waits for
+/// Whether a contender that waits for contenders of kind `ahead` also waits for one of kind `behind` that waits behind
 /// them.
 fn is_covered(ahead: Kind, behind: Kind) -> bool {
     let waits_for_both = |kind: &Kind| !blocks(*kind, ahead) || blocks(*kind, behind);
     blocks(behind, ahead) && Kind::ALL.iter().all(waits_for_both)
 }
 
-/// The nodes that can be reached from each other, in groups of two and more (Tarjan, without recursion).
+/// The groups of two or more nodes that can be reached from each other (Tarjan's algorithm, without recursion).
 fn groups(reasons: &Reasons<'_>) -> Vec<Vec<usize>> {
     let total = reasons.links.contenders() + reasons.links.parties();
     let mut search = Tarjan {
@@ -208,14 +208,14 @@ fn groups(reasons: &Reasons<'_>) -> Vec<Vec<usize>> {
 
 #[derive(Default)]
 struct Tarjan {
-    /// When each node was reached first, and the earliest that is reached from it.
+    /// When each node was first reached, and the earliest node that can be reached from it.
     order: Vec<usize>,
     low: Vec<usize>,
     reached: usize,
-    /// Those that may be in one group with a later one.
+    /// Nodes that may be in one group with a later node.
     open: Vec<usize>,
     is_open: Vec<bool>,
-    /// The way to the present node, and which of `edges` each has still to follow.
+    /// The path to the current node, and the `edges` that each node on it still has to follow.
     way: Vec<(usize, Range<usize>)>,
     edges: Vec<usize>,
     groups: Vec<Vec<usize>>,
@@ -255,7 +255,7 @@ impl Tarjan {
 
     fn leave(&mut self, node: usize) {
         self.way.pop();
-        // Its own edges are behind those of the nodes on the way to it.
+        // Its own edges come after those of the nodes on the path to it.
         self.edges.truncate(self.way.last().map_or(0, |(_, before)| before.end));
         if let Some((before, _)) = self.way.last() {
             self.low[*before] = self.low[*before].min(self.low[node]);

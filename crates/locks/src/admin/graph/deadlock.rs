@@ -1,4 +1,4 @@
-//! Deadlocks on real servers: looking for one, and leaving a line that closes one.
+//! Deadlocks on real servers: finding one, and leaving the queue to end one.
 
 use std::fmt;
 use std::pin::pin;
@@ -12,24 +12,24 @@ use crate::admin::inspect::{Entry, LockQueues, queues};
 use crate::owner_info::OwnerInfo;
 use crate::token::FencingToken;
 
-/// How long a wait lasts before it is looked for a deadlock: most waits are shorter.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// How long a wait lasts before the first check for a deadlock. Most waits are shorter.
+const FIRST_CHECK: Duration = Duration::from_secs(1);
 
-/// How long it takes at most from one look to the next.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+/// The longest time from one check to the next.
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Who has not closed the circle leaves if it is still there at so many looks.
-const LOOKS_OF_OTHERS: u32 = 3;
+/// A contender that did not close the cycle leaves if this many checks have found the cycle.
+const CHECKS_OF_OTHERS: u32 = 3;
 
-/// Programs that wait for each other's locks in a circle.
+/// Programs that wait for each other's locks in a cycle.
 ///
 /// Displayed as in `deadlock: backup (pid 7 on db1) waits for /locks/b, behind sync (pid 9 on db1); …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// Each waits for the next, and the last for the first.
+    /// The waits of the cycle. Each waits for the next, and the last for the first.
     pub waits: Vec<DeadlockWait>,
-    /// Whether it leads through runs within runs alone: see [`WaitCycle::is_certain`].
+    /// Whether every step is certain: see [`WaitCycle::is_certain`].
     pub is_certain: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct Deadlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadlockWait {
-    /// The lock that is waited for.
+    /// The contended lock.
     pub lock: ZnodePath,
-    /// The contender that waits.
+    /// The waiting contender.
     pub waiter: DeadlockParty,
-    /// The contender ahead of it, which stays until the next one of the circle has had its turn.
+    /// The contender ahead of it, which stays until the next contender in the cycle has had its turn.
     pub blocker: DeadlockParty,
     /// Why it stays.
     pub because: Because,
@@ -57,48 +57,49 @@ pub struct DeadlockParty {
     pub session: SessionId,
     /// The transaction that created its node.
     pub token: FencingToken,
-    /// Who it is, if one of our programs wrote that.
+    /// The program and host, if a Lockkeeper program wrote them.
     pub owner: Option<OwnerInfo>,
 }
 
-/// The deadlocks among the locks at a path and below it: circles that are there at two looks. Costs what
-/// [`queues`] does, and twice if there is one.
+/// Finds the deadlocks among the locks at a path and below it: the cycles that two reads show. Costs the same as
+/// [`queues`], or twice that if there is a cycle.
 ///
 /// # Errors
 /// If a request fails.
 ///
 /// # Session loss
-/// Fails, as a [`Reply`](lockkeeper_client::Reply) does.
+/// Fails like any [`Reply`](lockkeeper_client::Reply).
 ///
 /// # Cancel safety
 /// Safe: it only reads.
 pub async fn deadlocks(client: &Client, below: &ZnodePath) -> Result<Vec<Deadlock>, Error> {
-    let looks = Looks::at(client, below).await?;
+    let looks = CycleCheck::at(client, below).await?;
     let graph = WaitGraph::new(&looks.now.queues);
     Ok(looks.cycles(&graph).iter().map(|cycle| Deadlock::of(&graph, cycle)).collect())
 }
 
-/// The locks at a path and below it, looked at twice where the first look shows a circle.
+/// The queues of the locks at a path and below it, read a second time if the first read shows a cycle. Queues
+/// are not all read at one moment, so a single read can show a cycle that never existed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Looks {
-    /// What the first look has found, if it shows a circle.
+pub struct CycleCheck {
+    /// The result of the first read, if it showed a cycle.
     earlier: Option<LockQueues>,
-    /// What the last look has found.
+    /// The result of the last read.
     pub now: LockQueues,
 }
 
-impl Looks {
-    /// Looks at the locks. Costs what [`deadlocks`] does.
+impl CycleCheck {
+    /// Reads the queues, and reads them again if there is a cycle. Costs the same as [`deadlocks`].
     ///
     /// # Errors
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     ///
     /// # Session loss
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     ///
     /// # Cancel safety
-    /// As [`deadlocks`].
+    /// Same as [`deadlocks`].
     pub async fn at(client: &Client, below: &ZnodePath) -> Result<Self, Error> {
         let first = queues(client, below).await?;
         match WaitGraph::new(&first.queues).cycles().is_empty() {
@@ -107,32 +108,32 @@ impl Looks {
         }
     }
 
-    /// The circles of the graph of the last look that the first one shows too.
+    /// The cycles in `graph`, the graph of the last read, that the first read shows too.
     pub fn cycles(&self, graph: &WaitGraph<'_>) -> Vec<WaitCycle> {
         let earlier = self.earlier.as_ref().map(|earlier| WaitGraph::new(&earlier.queues));
         earlier.map(|earlier| graph.cycles_since(&earlier)).unwrap_or_default()
     }
 }
 
-/// Waits for `acquire`, unless that would be for ever: gives it up if a wait of this client is part of a deadlock.
+/// Waits for `acquire`, but gives it up if a wait of this client is part of a deadlock.
 ///
-/// It looks after a second, and again after 2 s, 4 s and so on up to 30 s. Of the programs in a circle that do so, the
-/// one gives up that came last; if that one does not look, another one does, two seconds later. Only locks at `below` and
-/// below it count. Costs nothing for a wait of less than a second, and for each look what [`queues`] does. So name the
-/// folder of the locks if the servers keep other things too.
+/// It checks after one second, then after 2 s, 4 s and so on, up to every 30 s. Of the programs in a cycle that
+/// check, the one that entered its queue last gives up. If that program does not check, another one gives up two
+/// seconds later. Only locks at `below` and below it are read. Costs nothing for a wait of less than a second. Each
+/// check costs the same as [`queues`]. If the servers also keep other data, pass the parent node of the locks.
 ///
-/// All tasks of a client count as one program that does one thing at a time. If one of them holds what another
-/// program waits for, while a second one waits for that program, it is taken for a deadlock: give such tasks clients
-/// of their own.
+/// All tasks of a client count as one program that does one thing at a time. If one task holds a lock that another
+/// program waits for, and a second task waits for that program, this counts as a deadlock. Give such tasks separate
+/// clients.
 ///
 /// # Errors
-/// The deadlock. That a look fails is no error: the wait goes on.
+/// The deadlock. A check that fails is not an error; the wait continues.
 ///
 /// # Session loss
-/// As that of `acquire`.
+/// Same as for `acquire`.
 ///
 /// # Cancel safety
-/// As that of `acquire`, which is dropped when it is given up.
+/// Same as for `acquire`. On a deadlock, `acquire` is dropped.
 ///
 /// # Examples
 ///
@@ -164,12 +165,12 @@ pub async fn unless_deadlocked<T>(
     }
 }
 
-/// Waits until this client is to leave the line because of a deadlock.
+/// Waits until this client has to leave the queue because of a deadlock.
 async fn own_deadlock(client: &Client, below: &ZnodePath) -> Deadlock {
-    let (mut rest, mut seen) = (FIRST_LOOK, 0);
+    let (mut rest, mut seen) = (FIRST_CHECK, 0);
     loop {
         tokio::time::sleep(rest).await;
-        rest = (rest * 2).min(LONGEST_REST);
+        rest = (rest * 2).min(MAX_CHECK_INTERVAL);
         let Ok(found) = deadlocks(client, below).await else { continue };
         let session = client.session_id();
         let own = found.into_iter().find(|deadlock| deadlock.waits_in(session));
@@ -178,16 +179,16 @@ async fn own_deadlock(client: &Client, below: &ZnodePath) -> Deadlock {
             continue;
         };
         seen += 1;
-        // Another one may leave first, and is not waited for long.
-        rest = FIRST_LOOK;
-        if seen >= LOOKS_OF_OTHERS || deadlock.was_closed_by(session) {
+        // Another contender may leave first. The wait for that is short.
+        rest = FIRST_CHECK;
+        if seen >= CHECKS_OF_OTHERS || deadlock.was_closed_by(session) {
             return deadlock;
         }
     }
 }
 
 impl Deadlock {
-    /// What a circle of a graph is.
+    /// The deadlock that a cycle of a graph shows.
     pub fn of(graph: &WaitGraph<'_>, cycle: &WaitCycle) -> Self {
         let waits = cycle.steps.iter().map(|step| DeadlockWait {
             lock: graph.queues()[step.waiter.lock].path.clone(),
@@ -202,7 +203,7 @@ impl Deadlock {
         self.waits.iter().any(|wait| wait.waiter.session == session)
     }
 
-    /// Whether the contender of this session was the last to enter its line.
+    /// Whether the contender of this session was the last to enter its queue.
     fn was_closed_by(&self, session: SessionId) -> bool {
         let youngest = self.waits.iter().max_by_key(|wait| wait.waiter.token);
         youngest.is_some_and(|wait| wait.waiter.session == session)
@@ -219,13 +220,13 @@ impl DeadlockParty {
 impl std::error::Error for Deadlock {}
 
 impl_failure!(
-    /// `is_retryable`: the others in the circle may have gone on when it is asked for again.
+    /// `is_retryable`: the others in the cycle may have made progress by the next attempt.
     Deadlock { _ => (true, Outcome::NotApplied) }
 );
 
 impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_certain { "deadlock: " } else { "deadlock, as it seems: " })?;
+        f.write_str(if self.is_certain { "deadlock: " } else { "possible deadlock: " })?;
         for (index, DeadlockWait { lock, waiter, blocker, .. }) in self.waits.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
             write!(f, "{separator}{waiter} waits for {lock}, behind {blocker}")?;

@@ -1,4 +1,4 @@
-//! Which contenders belong together: those of one session, and those of runs within runs.
+//! Which contenders belong together: those of one session, and those of nested runs.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use lockkeeper_client::SessionId;
 use crate::admin::graph::step::ContenderIndex;
 use crate::admin::inspect::LockQueue;
 
-/// The contenders by number, lock by lock, and whose they are.
+/// The contenders by number, lock by lock, and the parties that they belong to.
 ///
-/// A party is whoever does not release while it waits: the contenders of one session. A contender of an unknown
-/// session is a party of its own.
+/// A party does not release any lock while it waits. It consists of the contenders of one session. A contender of an
+/// unknown session is a party of its own.
 #[derive(Debug)]
 pub(super) struct Links {
     /// The number of the first contender of each lock.
@@ -19,9 +19,9 @@ pub(super) struct Links {
     parties: Vec<usize>,
     /// The contenders of each party.
     members: Vec<Vec<ContenderIndex>>,
-    /// Where they wait.
+    /// The locks in which each party waits.
     waits: Vec<Waits>,
-    /// The parties that work under a run of each party, and those that each works under.
+    /// For each party: the parties that work under its runs, and the parties under whose runs it works.
     inner: Vec<Vec<usize>>,
     outer: Vec<Vec<usize>>,
 }
@@ -119,12 +119,12 @@ impl Links {
         &self.outer[party]
     }
 
-    /// Where the contenders of each party wait.
+    /// The locks in which the contenders of each party wait.
     pub(super) fn waits(&self) -> &[Waits] {
         &self.waits
     }
 
-    /// Whether a party keeps what it has of a lock until it, or whoever works under it, has got another one.
+    /// Whether a party keeps its hold on a lock until it, or a party under its runs, has acquired another lock.
     pub(super) fn is_waiting(&self, party: usize, lock: usize) -> bool {
         let mut below = self.below(party);
         self.waits[party].are_elsewhere(lock) || below.any(|party| !self.waits[party].is_empty())
@@ -135,13 +135,13 @@ impl Links {
         reach(party, &self.inner).skip(1)
     }
 
-    /// The parties that do not release while this one waits: itself, and those that it works under.
+    /// The parties that do not release while this one waits: the party itself, and the parties that it works under.
     pub(super) fn kept_by(&self, party: usize) -> impl Iterator<Item = usize> {
         reach(party, &self.outer)
     }
 }
 
-/// In which locks contenders of one party wait, and how many.
+/// The locks in which contenders of one party wait, with the number of waiters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waits(HashMap<usize, usize>);
 
@@ -150,7 +150,7 @@ impl Waits {
         *self.0.entry(lock).or_default() += 1;
     }
 
-    /// One of them waits no more. Returns whether it was the last one of this lock.
+    /// One contender no longer waits. Returns whether it was the last one for this lock.
     pub(super) fn remove(&mut self, lock: usize) -> bool {
         let Some(count) = self.0.get_mut(&lock) else { return false };
         *count -= 1;
@@ -161,18 +161,19 @@ impl Waits {
         self.0.is_empty()
     }
 
-    /// Whether one of them waits for another lock. Those that wait for the same lock belong to other tasks.
+    /// Whether a contender waits for a lock other than `lock`. Contenders that wait for the same lock belong to
+    /// other tasks.
     pub(super) fn are_elsewhere(&self, lock: usize) -> bool {
         self.0.len() > usize::from(self.0.contains_key(&lock))
     }
 
-    /// The lock, if there is one alone.
+    /// The lock, if there is exactly one.
     pub(super) fn only(&self) -> Option<usize> {
         self.0.keys().next().copied().filter(|_| self.0.len() == 1)
     }
 }
 
-/// A party, and what can be reached from it, each once.
+/// A party, and the parties that can be reached from it, each once.
 fn reach(party: usize, next: &[Vec<usize>]) -> impl Iterator<Item = usize> {
     let (mut seen, mut at) = (vec![party], 0);
     std::iter::from_fn(move || {

@@ -1,12 +1,13 @@
-//! Which contenders never get their turn unless another one gives up: what is left when all that can go on has
-//! gone on.
+//! Finds the contenders that never get their turn unless another one gives up: those that remain when every contender
+//! that can make progress has done so.
 //!
-//! A contender *acquires* when all that block it have finished, or enough of them to leave its permits. It
-//! *finishes* when it has acquired, all other locks that its party waits for have been acquired, and the parties under
-//! its runs wait for nothing.
+//! A contender *acquires* when all contenders that block it have finished, or enough of them to leave its permits. It
+//! *finishes* when it has acquired, its party has acquired all other locks that it waits for, and no party under
+//! its runs waits.
 //!
-//! A session with two contenders of one lock has two tasks. So what a party waits for in the same lock keeps none of
-//! its contenders there, and one that is blocked by another of its party counts on that one as soon as it has acquired.
+//! A session with two contenders for one lock has two tasks. So the waits of a party in one lock do not keep its other
+//! contenders in that lock from finishing. A contender that is blocked by another one of its party can rely on that one
+//! to finish as soon as it has acquired.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,9 +20,9 @@ use crate::profile::Kind;
 pub(super) struct Stuck {
     /// Which contenders acquire, by number.
     acquires: Vec<bool>,
-    /// Where parties wait for ever.
+    /// The locks in which parties wait forever.
     waits: Vec<Waits>,
-    /// How many parties under each party's runs do.
+    /// For each party: the number of parties under its runs that wait forever.
     nested: Vec<usize>,
 }
 
@@ -42,17 +43,17 @@ impl Stuck {
         search.found
     }
 
-    /// Whether a contender waits, and gets no turn.
+    /// Whether a contender waits forever.
     pub(super) fn waits(&self, number: usize) -> bool {
         !self.acquires[number]
     }
 
-    /// Whether a party never releases what it has of a lock.
+    /// Whether a party never releases its hold on a lock.
     pub(super) fn is_kept(&self, party: usize, lock: usize) -> bool {
         self.nested[party] > 0 || self.waits[party].are_elsewhere(lock)
     }
 
-    /// Whether a party never releases what it has of any lock.
+    /// Whether there is a lock that a party never releases.
     pub(super) fn is_kept_somewhere(&self, party: usize) -> bool {
         self.nested[party] > 0 || !self.waits[party].is_empty()
     }
@@ -62,9 +63,9 @@ struct Search<'a> {
     queues: &'a [LockQueue],
     links: &'a Links,
     found: Stuck,
-    /// The parties that wait for nothing, nor does anything under them.
+    /// Whether each party, with the parties under its runs, does not wait.
     is_idle: Vec<bool>,
-    /// Locks in which something may go on.
+    /// Locks in which contenders may make progress.
     dirty: VecDeque<usize>,
     is_dirty: Vec<bool>,
 }
@@ -82,7 +83,7 @@ impl Search<'_> {
 
         while let Some(lock) = self.dirty.pop_front() {
             self.is_dirty[lock] = false;
-            self.go_on(lock);
+            self.acquire_all(lock);
         }
     }
 
@@ -92,7 +93,7 @@ impl Search<'_> {
         }
     }
 
-    /// Notes what follows from what a party waits for now.
+    /// Updates what follows from the current waits of a party.
     fn look_at(&mut self, party: usize) {
         let mut parties = vec![party];
         while let Some(party) = parties.pop() {
@@ -116,8 +117,8 @@ impl Search<'_> {
         }
     }
 
-    /// Looks which contenders of a lock acquire, first to last.
-    fn go_on(&mut self, lock: usize) {
+    /// Finds the contenders of a lock that acquire, first to last.
+    fn acquire_all(&mut self, lock: usize) {
         let queue = &self.queues[lock];
         let mut ahead = Ahead::default();
         for (entry, found) in queue.entries.iter().enumerate() {
@@ -138,22 +139,22 @@ impl Search<'_> {
     }
 }
 
-/// The contenders ahead that do not finish, by kind.
+/// The contenders ahead that never finish, by kind.
 #[derive(Default)]
 struct Ahead(Vec<(Kind, OfKind)>);
 
 /// Contenders of one kind, or the permits that they take.
 #[derive(Default)]
 struct OfKind {
-    /// Those that have not acquired.
+    /// The contenders that have not acquired.
     waiting: u64,
-    /// Those that have, by party.
+    /// The contenders that have acquired, by party.
     kept: HashMap<usize, u64>,
     all_kept: u64,
 }
 
 impl Ahead {
-    /// `party`: of one that has acquired.
+    /// `party`: the party of a contender that has acquired; `None` for one that has not.
     fn add(&mut self, kind: Kind, party: Option<usize>) {
         let class = class(kind);
         let index = self.0.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
@@ -171,7 +172,7 @@ impl Ahead {
         }
     }
 
-    /// Whether a contender of this kind and party waits for ever. `permits`: how many there are.
+    /// Whether a contender of this kind and party waits forever. `permits`: the number of permits.
     fn blocks(&self, kind: Kind, party: usize, permits: Option<u32>) -> bool {
         let mut taken = u64::from(kind.permits().unwrap_or(0));
         for (ahead, of_kind) in &self.0 {
@@ -187,7 +188,7 @@ impl Ahead {
     }
 }
 
-/// Kinds that differ in the number of permits are one here.
+/// Maps kinds that differ only in the number of permits to one kind.
 pub(super) fn class(kind: Kind) -> Kind {
     match kind {
         Kind::Permits(_) => Kind::Permits(1),

@@ -1,5 +1,5 @@
-//! Random worlds of locks, against what the definitions say word for word, and against programs that go on as far as
-//! they can.
+//! Checks the graph of random sets of locks against a literal implementation of the definitions, and against simulated
+//! programs that make as much progress as they can.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ struct World {
     zxid: i64,
 }
 
-/// What a lock is used as.
+/// The kinds of contenders in each use of a lock.
 const USES: [&[Kind]; 4] = [
     &[Kind::Exclusive],
     &[Kind::Read, Kind::Write, Kind::Upgradeable],
@@ -51,7 +51,7 @@ impl World {
         Self { random, nodes, zxid: 1 }
     }
 
-    /// `alone`: no session has two contenders of one lock.
+    /// `alone`: each session has at most one contender for a lock.
     fn fill(&mut self, alone: bool) {
         let (locks, sessions) = (self.random.usize(1..6), self.random.i64(1..9));
         let mut all_nodes: Vec<String> = Vec::new();
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// All contenders of some queues, each with what blocks it, pair by pair.
+/// All contenders of some queues, with the contenders that block each, pair by pair.
 struct Plain<'a> {
     queues: &'a [LockQueue],
     all: Vec<ContenderIndex>,
@@ -143,7 +143,7 @@ impl<'a> Plain<'a> {
             })
     }
 
-    /// Whether a contender has its turn while those that `is_there` says are in the queue.
+    /// Whether a contender has its turn while the queue has the contenders for which `is_there` is true.
     fn has_its_turn(&self, at: ContenderIndex, is_there: impl Fn(ContenderIndex) -> bool) -> bool {
         let kind = self.get(at).kind;
         let ahead = (0..at.entry).map(|entry| ContenderIndex { entry, ..at });
@@ -157,7 +157,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// Those that get no turn, by the definition, again and again until nothing changes.
+    /// The contenders that never get their turn: applies the definition until nothing changes.
     fn stuck(&self) -> Vec<ContenderIndex> {
         let mut acquired: Vec<ContenderIndex> = Vec::new();
         loop {
@@ -177,7 +177,7 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// Whether a contender stays because its session waits for another lock, or whoever works under it waits.
+    /// Whether a contender stays because its session waits for another lock, or a program under its run waits.
     fn is_kept(&self, at: ContenderIndex, acquired: &[ContenderIndex]) -> bool {
         let session = self.session(at);
         self.all.iter().filter(|other| !acquired.contains(other)).any(|other| {
@@ -199,8 +199,8 @@ impl<'a> Plain<'a> {
         }
     }
 
-    /// Those that wait for ever if each session does one thing at a time, and releases as soon as it waits for
-    /// nothing, nor anything under its runs.
+    /// The contenders that wait forever if each session does one thing at a time, and releases as soon as
+    /// neither it nor a program under its runs waits.
     fn left_by_programs(&self) -> Vec<ContenderIndex> {
         let mut there = self.all.clone();
         loop {
@@ -247,12 +247,12 @@ fn check(seed: u64, alone: bool) -> usize {
     }
     let cycles = graph.cycles();
     assert_eq!(cycles.is_empty(), stuck.is_empty(), "seed {seed}");
-    cycles.iter().for_each(|cycle| is_a_circle(seed, cycle, &graph, &plain));
+    cycles.iter().for_each(|cycle| check_cycle(seed, cycle, &graph, &plain));
     check_roots(seed, alone, &graph, &plain);
     cycles.len()
 }
 
-fn is_a_circle(seed: u64, cycle: &WaitCycle, graph: &WaitGraph<'_>, plain: &Plain<'_>) {
+fn check_cycle(seed: u64, cycle: &WaitCycle, graph: &WaitGraph<'_>, plain: &Plain<'_>) {
     assert!(!cycle.steps.is_empty(), "seed {seed}");
     for (step, next) in cycle.steps.iter().zip(cycle.steps.iter().cycle().skip(1)) {
         let CycleStep { waiter, blocker, because } = *step;
@@ -270,13 +270,13 @@ fn is_a_circle(seed: u64, cycle: &WaitCycle, graph: &WaitGraph<'_>, plain: &Plai
     }
 }
 
-/// Every waiter that is not stuck is behind a root, and roots wait for nothing.
+/// Every waiter that is not stuck is behind a root blocker, and a root blocker does not wait.
 fn check_roots(seed: u64, alone: bool, graph: &WaitGraph<'_>, plain: &Plain<'_>) {
     let roots = graph.roots();
     for root in &roots {
         let session = plain.session(root.holder);
         let waits = |at: &&ContenderIndex| !plain.get(**at).holds && plain.session(**at) == session;
-        // Where a session blocks itself, another task of it goes on.
+        // Where a session blocks itself, another of its tasks makes progress.
         let mut waits = plain.all.iter().filter(waits);
         assert!(!alone || waits.next().is_none(), "{root:?} of seed {seed}");
         let lines = root.locks.iter().map(|lock| graph.queues()[*lock].waiters().count());
@@ -291,11 +291,11 @@ fn check_roots(seed: u64, alone: bool, graph: &WaitGraph<'_>, plain: &Plain<'_>)
 #[test]
 fn edges_and_cycles_are_those_of_programs_that_go_on_as_far_as_they_can() {
     let found: usize = (1..=SEEDS).map(|seed| check(seed, true)).sum();
-    assert!(found > 100, "only {found} circles in {SEEDS} worlds");
+    assert!(found > 100, "only {found} cycles in {SEEDS} worlds");
 }
 
 #[test]
 fn within_a_session_nothing_is_a_cycle() {
     let found: usize = (1..=SEEDS).map(|seed| check(seed, false)).sum();
-    assert!(found > 100, "only {found} circles in {SEEDS} worlds");
+    assert!(found > 100, "only {found} cycles in {SEEDS} worlds");
 }

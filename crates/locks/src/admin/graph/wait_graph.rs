@@ -1,4 +1,4 @@
-//! [`WaitGraph`]: the waits for all of some locks.
+//! [`WaitGraph`]: the waits for a set of locks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -9,7 +9,7 @@ use crate::admin::graph::step::{Because, ContenderIndex, WaitCycle};
 use crate::admin::graph::stuck::Stuck;
 use crate::admin::inspect::{Entry, LockQueue};
 
-/// Who waits for whom. See the [module](super) for what that can tell.
+/// The waits-for graph. See the [module](super) for its limits.
 #[derive(Debug)]
 pub struct WaitGraph<'a> {
     queues: &'a [LockQueue],
@@ -17,22 +17,21 @@ pub struct WaitGraph<'a> {
     stuck: Stuck,
 }
 
-/// A holder that others wait for, and whose session waits for no other lock.
+/// A holder that others wait for, and whose session does not wait for another lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootBlocker {
-    /// The holder; one of them, if its session holds several locks that others wait for.
+    /// The holder. If its session holds several locks that others wait for, one of these holds.
     pub holder: ContenderIndex,
-    /// The locks whose lines do not move before it goes on: its own, and those of holders that wait behind it.
+    /// The locks whose queues wait for it: its own, and those of holders that wait behind it.
     pub locks: Vec<usize>,
-    /// How many contenders wait in these lines.
+    /// The number of contenders that wait in these queues.
     pub waiters: usize,
-    /// The one of them that is longest in line.
+    /// The contender among them that has waited longest.
     pub oldest: ContenderIndex,
 }
 
 impl<'a> WaitGraph<'a> {
-    /// Reads who waits for whom from the queues of some locks. No I/O. Takes time in proportion to the number of
-    /// contenders.
+    /// Computes the graph of some queues. No I/O. Takes time in proportion to the number of contenders.
     pub fn new(queues: &'a [LockQueue]) -> Self {
         let links = Links::of(queues);
         let stuck = Stuck::find(queues, &links);
@@ -47,12 +46,12 @@ impl<'a> WaitGraph<'a> {
     /// A contender.
     ///
     /// # Panics
-    /// If there is no such contender in this graph.
+    /// If this graph does not contain the contender.
     pub fn contender(&self, at: ContenderIndex) -> &'a Entry {
         &self.queues[at.lock].entries[at.entry]
     }
 
-    /// All that wait, lock by lock, first to last.
+    /// All waiting contenders, lock by lock, first to last.
     pub fn waiters(&self) -> impl Iterator<Item = ContenderIndex> {
         self.queues.iter().enumerate().flat_map(|(lock, queue)| {
             let waits = queue.entries.iter().enumerate().filter(|(_, entry)| !entry.holds);
@@ -60,15 +59,15 @@ impl<'a> WaitGraph<'a> {
         })
     }
 
-    /// Those that a contender waits for: all ahead of it that block it, first to last. Where permits are counted,
-    /// some of them have to go, and it does not matter which.
+    /// The contenders that a contender waits for: all contenders ahead that block it, first to last. Where permits are
+    /// counted, some of them have to leave, no matter which.
     pub fn blockers(&self, of: ContenderIndex) -> impl Iterator<Item = ContenderIndex> {
         let queue = self.queues.get(of.lock);
         let blockers = queue.into_iter().flat_map(move |queue| queue.blockers(of.entry));
         blockers.map(move |entry| ContenderIndex { entry, ..of })
     }
 
-    /// The other waits that keep a contender from going on: those of its session for other locks, and those of the
+    /// The other waits that keep a contender from releasing: those of its session for other locks, and those of the
     /// commands under its run.
     pub fn kept_for(&self, at: ContenderIndex) -> Vec<(ContenderIndex, Because)> {
         let own = self.links.party(at);
@@ -82,14 +81,14 @@ impl<'a> WaitGraph<'a> {
         of_session.chain(of_command.map(|wait| (wait, Because::ItsCommandWaits))).collect()
     }
 
-    /// The circles, one for each group of contenders that wait for each other. Each is as short as there is
-    /// one through the holder that is first in the group.
+    /// The cycles: one for each group of contenders that wait for each other. Each is a shortest cycle
+    /// through the first holder of its group.
     pub fn cycles(&self) -> Vec<WaitCycle> {
         cycles::find(self.queues, &self.links, &self.stuck)
     }
 
-    /// The circles whose waiters were stuck in an earlier graph too. Queues that are read one after the other may show a
-    /// circle that never was; one that is there twice is a deadlock.
+    /// The cycles whose waiters were stuck in an earlier graph too. Queues that are read one after the other may show a
+    /// cycle that never existed. A cycle in two graphs is a deadlock.
     pub fn cycles_since(&self, earlier: &WaitGraph<'_>) -> Vec<WaitCycle> {
         let stuck = earlier.waiters().filter(|at| earlier.is_stuck(*at));
         let stuck: HashSet<_> = stuck.map(|at| &earlier.contender(at).node).collect();
@@ -101,14 +100,14 @@ impl<'a> WaitGraph<'a> {
         cycles
     }
 
-    /// Whether a contender waits in a circle or behind one, so that it gets no turn before one in the circle
+    /// Whether a contender waits in a cycle or behind one, and does not get its turn until a contender in the cycle
     /// leaves.
     pub fn is_stuck(&self, at: ContenderIndex) -> bool {
         self.stuck.waits(self.links.number(at))
     }
 
-    /// The holders that others wait for, and whose sessions wait for no other lock: those with the most waiters
-    /// behind them first.
+    /// The holders that others wait for, and whose sessions do not wait for another lock. The holder with the
+    /// most waiters behind it comes first.
     pub fn roots(&self) -> Vec<RootBlocker> {
         let mut held: HashMap<usize, BTreeSet<usize>> = HashMap::new();
         for (lock, queue) in self.queues.iter().enumerate() {
@@ -126,7 +125,8 @@ impl<'a> WaitGraph<'a> {
             let own = locks.iter().copied().filter(|lock| !self.links.is_waiting(*party, *lock));
             roots.extend(self.root(*party, &own.collect(), &held));
         }
-        // A session that blocks itself, by several tasks, in each of its locks: whoever is behind it has a root too.
+        // A session may block itself, through several tasks, in each of its locks. The waiters behind it need a
+        // root too.
         let mut behind: HashSet<usize> = roots.iter().flat_map(|root| root.locks.clone()).collect();
         for at in self.waiters().filter(|at| !self.is_stuck(*at)) {
             let holds = |entry: &usize| self.queues[at.lock].entries[*entry].holds;
@@ -143,8 +143,7 @@ impl<'a> WaitGraph<'a> {
         roots
     }
 
-    /// What is behind a party that goes on with these locks, where `held` has the locks of each party that others
-    /// wait for.
+    /// The root blocker for a party that makes progress with these locks. `held`: the contended locks of each party.
     fn root(
         &self,
         party: usize,

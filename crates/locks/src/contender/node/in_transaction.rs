@@ -25,8 +25,8 @@ impl Contender {
         self.0.armed = false;
     }
 
-    /// Creates a reserved contender's node, as the first step of a transaction that may do more:
-    /// nobody sees one without the other. Costs one round trip.
+    /// Creates a reserved contender's node, as the first step of a transaction that may have more steps:
+    /// no client sees one without the others. Costs one round trip.
     ///
     /// # Errors
     /// [`TransactionError::Failed`] with an index above 0 if one of the other steps failed.
@@ -34,13 +34,13 @@ impl Contender {
         &mut self,
         more: impl Fn(Transaction) -> Transaction,
     ) -> Result<(), TransactionError> {
-        let node = self.0.terms.path.child(&self.0.prefix);
-        let node = node.unwrap_or_else(|_| self.0.terms.path.clone());
+        let node = self.0.settings.path.child(&self.0.prefix);
+        let node = node.unwrap_or_else(|_| self.0.settings.path.clone());
 
         loop {
             let (data, mode) = (self.0.data.clone(), CreateMode::Ephemeral);
             let create = self.0.client.transaction().create(&node, data, mode);
-            // Sent in one go. ZooKeeper leaves the stat out of a transaction's answer.
+            // Sent together. ZooKeeper leaves the stat out of a transaction's reply.
             let (committed, made) = tokio::join! {
                 biased;
                 more(create).commit(),
@@ -48,8 +48,8 @@ impl Contender {
             };
 
             if let Ok(Some(stat)) = made {
-                // By this attempt or, if its reply was lost, by one before: nobody else uses this
-                // name.
+                // Created by this attempt or, if its reply was lost, by an earlier one: the name is unique to this
+                // contender.
                 self.0.node = Some(Created { path: node, stat });
                 return Ok(());
             }

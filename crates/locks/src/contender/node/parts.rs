@@ -1,4 +1,4 @@
-//! What a contender consists of, for those who only read it.
+//! Read access to the parts of a contender.
 
 use bytes::Bytes;
 use lockkeeper_client::{Client, Created, SessionId, ZnodePath};
@@ -12,16 +12,16 @@ impl Contender {
         &self.0.client
     }
 
-    /// The lock that the queue is for.
+    /// The lock's path.
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.0.terms.path
+        &self.0.settings.path
     }
 
     pub(crate) fn profile(&self) -> Profile {
-        self.0.terms.profile
+        self.0.settings.profile
     }
 
-    /// What was in its node when that was created.
+    /// The data that its node was created with.
     pub(crate) fn data(&self) -> &Bytes {
         &self.0.data
     }
@@ -34,13 +34,13 @@ impl Contender {
         self.0.node.as_ref().map(|node| node.path.name())
     }
 
-    /// The session that the node belongs to; none before there is a node.
+    /// The session that the node belongs to; zero before the node exists.
     pub(crate) fn session(&self) -> SessionId {
         self.0.node.as_ref().map_or(SessionId::NONE, |node| node.stat.ephemeral_owner)
     }
 
-    /// Why its node is gone with its session.
+    /// The error for a node that is gone with its session.
     pub(crate) fn session_ended(&self) -> AcquireError {
-        AcquireError::session_ended(&self.0.client, &self.0.terms.path)
+        AcquireError::session_ended(&self.0.client, &self.0.settings.path)
     }
 }

@@ -1,4 +1,4 @@
-//! Which contenders block another one where permits are counted.
+//! Finds the contenders that block another one where permits are counted.
 
 use super::{Place, WaitQueue};
 
@@ -8,16 +8,16 @@ impl WaitQueue {
         self.permits = permits;
     }
 
-    /// How many permits there are.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// The closest contenders ahead of which one must go before `wanted` permits are left; `None` if
-    /// they are left now.
+    /// The closest contenders ahead of which one must leave before `wanted` permits are free; `None` if
+    /// they are free now.
     ///
-    /// The contenders returned take more permits than can be spared. So at least one of them has
-    /// gone by the time that `wanted` permits are left, and no other node needs a watch.
+    /// Together, the returned contenders take so many permits that fewer than `wanted` are free. So at least one
+    /// of them has left by the time `wanted` permits are free, and no other node needs a watch.
     pub(super) fn beyond_the_permits(&self, wanted: u32, ahead: &[Place]) -> Option<Vec<String>> {
         if self.are_permits_left(wanted, ahead, None) {
             return None;
@@ -33,7 +33,7 @@ impl WaitQueue {
         Some(closest.map(|place| place.name.clone()).collect())
     }
 
-    /// Whether the contenders ahead, without the one named `gone`, leave `wanted` permits.
+    /// Whether the contenders ahead, without the one named `gone`, leave `wanted` permits free.
     pub(super) fn are_permits_left(
         &self,
         wanted: u32,
@@ -45,7 +45,7 @@ impl WaitQueue {
     }
 }
 
-/// How many permits a contender takes.
+/// The number of permits that a contender takes.
 fn permits_of(place: &Place) -> u64 {
     u64::from(place.kind.permits().unwrap_or(u32::MAX))
 }

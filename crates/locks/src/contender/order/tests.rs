@@ -1,4 +1,4 @@
-//! Who holds, who waits for whom, and what is known of the end of a queue.
+//! Tests of the order: holders, waiters, and the known end of a queue.
 
 use super::upgrade::Upgrade;
 use super::*;
@@ -26,7 +26,7 @@ fn the_first_holds_and_everyone_else_waits_for_the_one_before() {
     assert_eq!(queue.standing("d-lock-0000000003"), Standing::Gone);
 }
 
-/// The listing's answer for the contender, and what comes when one of those it names has gone.
+/// Whether the contender is next, and its standing after each of the nodes that it waits for is gone.
 fn next_after(queue: &WaitQueue, own: &str) -> (bool, Vec<Standing>) {
     let Standing::WaitOn(closest) = queue.standing(own) else { panic!("it does not wait") };
     let after = closest.iter().map(|gone| {
@@ -63,7 +63,7 @@ fn order_is_by_number_and_not_by_what_stands_before_it() {
 /// L11: an overflowed sequence gave two holders, because negative numbers were compared as
 /// text, where they come first and run backwards.
 ///
-/// Seen to fail with the names sorted as text: another one holds.
+/// Fails with the names sorted as text: another contender holds.
 #[test]
 fn l11_overflowed_numbers_have_one_order() {
     let queue = queue(&["a-lock--000000001", "b-lock--000000002", "c-lock-0000000000"]);
@@ -72,8 +72,8 @@ fn l11_overflowed_numbers_have_one_order() {
     assert_eq!(queue.standing("c-lock-0000000000"), wait_on("a-lock--000000001"));
 }
 
-/// The last to come did so after an upgrade, and before one that had come before it had made a
-/// token for itself: its own creation is older than that token.
+/// The last contender entered after an upgrade, but before an earlier contender had minted its
+/// token. So its own creation is older than that token.
 #[test]
 fn creations_are_tokens_until_somebody_was_overtaken() {
     let own = Zxid(9);
@@ -85,7 +85,7 @@ fn creations_are_tokens_until_somebody_was_overtaken() {
         queue.remove("a-__WRIT__0000000001");
         (at_once, queue.vouches_for(own))
     };
-    assert_eq!(vouches(3, 3, 9), (true, true), "nobody ever overtakes");
+    assert_eq!(vouches(3, 3, 9), (true, true), "no contender overtakes");
     assert_eq!(vouches(3, 11, 12), (false, false), "it was overtaken");
     assert_eq!(vouches(3, 8, 9), (true, false), "another one was, and may be ahead");
     assert_eq!(vouches(3, 8, 10), (false, false), "or may have left just now");
@@ -110,7 +110,7 @@ fn l14_l16_a_reader_waits_for_the_nearest_writer_ahead() {
     assert_eq!(queue.standing("f-__WRIT__0000000006"), wait_on("e-__READ__0000000005"));
 }
 
-/// L9: the one ahead disappears between the listing and the watch.
+/// L9: the contender ahead disappears between the listing and the watch.
 #[test]
 fn l9_whoever_was_behind_the_only_one_holds_when_it_has_gone() {
     let mut queue = queue(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
@@ -119,8 +119,8 @@ fn l9_whoever_was_behind_the_only_one_holds_when_it_has_gone() {
     assert_eq!(queue.standing("c-lock-0000000003"), Standing::ListAgain);
 }
 
-/// The thousandth in line remembered 999 before it, and looked for each of them when the last
-/// one had gone: as many round trips, for every release.
+/// Symptom: the thousandth contender remembered the 999 ahead of it, and read each of their nodes when the last
+/// one was gone, which cost as many round trips for every release.
 #[test]
 fn who_had_many_ahead_lists_again_instead_of_looking_for_each() {
     let mut queue = queue(&["a-lock-0000000001", "b-lock-0000000002", "c-lock-0000000003"]);
@@ -129,10 +129,10 @@ fn who_had_many_ahead_lists_again_instead_of_looking_for_each() {
     assert_eq!(queue.standing("c-lock-0000000003"), Standing::ListAgain);
 }
 
-/// L15: a downgraded reader lost its place. It is at its writer's own number, which is ahead of
-/// those who remember only the writer.
+/// L15: a downgraded reader lost its place. It has the number of its writer, which is ahead of
+/// contenders that remember only the writer.
 ///
-/// Seen to fail with `may_become` empty for writers: the second writer holds at once.
+/// Fails with `may_become` empty for writers: the second writer holds at once.
 #[test]
 fn l15_one_that_waited_for_a_writer_looks_for_its_reader() {
     let mut queue =
@@ -140,7 +140,7 @@ fn l15_one_that_waited_for_a_writer_looks_for_its_reader() {
     queue.remove("a-__WRIT__0000000001");
     assert_eq!(queue.standing("b-__READ__0000000002"), Standing::Held, "readers go together");
     queue.remove("b-__READ__0000000002");
-    assert_eq!(queue.standing("c-__WRIT__0000000003"), Standing::ListAgain, "nobody is left");
+    assert_eq!(queue.standing("c-__WRIT__0000000003"), Standing::ListAgain, "no contender is left");
     let queue = self::queue(&["d-__READ__0000000001", "c-__WRIT__0000000003"]);
     assert_eq!(queue.standing("c-__WRIT__0000000003"), wait_on("d-__READ__0000000001"));
 }
@@ -207,7 +207,7 @@ fn place(name: &str) -> Place {
     queue(&[name]).places()[0].clone()
 }
 
-/// The same, on a server that has numbered so many nodes in this parent.
+/// The same, on a server that has numbered this many nodes in the parent.
 fn numbered(names: &[&str], creates: i32) -> WaitQueue {
     let mut queue = queue(names);
     let num_children = i32::try_from(names.len()).unwrap();
@@ -216,10 +216,10 @@ fn numbered(names: &[&str], creates: i32) -> WaitQueue {
     queue
 }
 
-/// Who gives the lock back and comes again in one transaction knows the queue, if its number says
-/// that nobody else has come since it listed it.
+/// A holder that releases the lock and enters again in one transaction knows the queue, if its number shows
+/// that no other contender has entered since the listing.
 ///
-/// Seen to fail with any number taken for the next one: the second holds while another is ahead.
+/// Fails if any number counts as the next one: the second contender holds while another one is ahead.
 #[test]
 fn the_end_of_the_line_is_known_while_numbers_follow() {
     let alone = numbered(&["a-lock-0000000001"], 2).tail(&node("a-lock-0000000001")).unwrap();
@@ -257,8 +257,8 @@ fn a_line_that_has_moved_tells_nothing_of_its_end() {
     assert_eq!(queue.tail(&node("b-lock-0000000002")), None);
 }
 
-/// A name with a number that no server gave it; one that came last and has left; numbers that are
-/// used up; a server that counts in another way.
+/// Cases: a name whose number is not from a server; a contender that came last and has left; numbers that are
+/// used up; a server that counts differently.
 #[test]
 fn the_end_is_known_only_if_the_last_in_line_was_the_last_to_come() {
     for (last, creates) in [
@@ -277,9 +277,9 @@ fn the_end_is_known_only_if_the_last_in_line_was_the_last_to_come() {
     );
 }
 
-/// L23: a foreign child broke the queue. Ours names it and refuses.
+/// L23: a foreign child broke the queue. Lockkeeper refuses the queue and names the child.
 ///
-/// Seen to fail as `l23_a_foreign_child_is_refused_and_named` of the contract.
+/// Fails like `l23_a_foreign_child_is_refused_and_named` of the contract tests.
 #[test]
 fn l23_foreign_names_are_refused_and_named() {
     let names = ["a-lock-0000000001", "x__lock__0000000000", "config"];

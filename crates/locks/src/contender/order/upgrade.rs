@@ -1,23 +1,23 @@
-//! Whether a reader that upgrades is alone.
+//! Whether an upgrading reader is the only holder.
 
 use super::WaitQueue;
 use crate::profile::Kind;
 
-/// What a reader that holds must wait for before it can become a writer.
+/// What a reader that holds the lock must wait for before it can become a writer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Upgrade {
     /// No other reader holds, and none can while this node, the first writer, is in the queue.
     Clear(String),
     /// This other reader still holds.
     WaitOn(String),
-    /// It is not in the queue, or no writer keeps new readers out.
+    /// The reader is not in the queue, or no writer keeps new readers out.
     Gone,
 }
 
 impl WaitQueue {
-    /// Whether the reader with this name, which holds, is the only one that does.
+    /// Whether the reader with this name is the only holder.
     ///
-    /// Readers behind a writer do not hold. Upgradeable readers wait for this one.
+    /// Readers behind a writer do not hold the lock. Other upgradeable readers wait for this one.
     pub fn upgrade(&self, own: &str) -> Upgrade {
         let first = self.places.iter().position(|place| place.kind == Kind::Write);
         let listed = self.places.iter().any(|place| place.name == own);

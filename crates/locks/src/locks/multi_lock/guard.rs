@@ -8,50 +8,50 @@ use lockkeeper_client::{ErrorCode, Instant, SessionId, Transaction, TransactionE
 use crate::contender::node::{Contender, Front};
 use crate::error::{AcquireError, EnsureError, LossReason, ReleaseError, VerifyError};
 use crate::guard::owned_node::{OwnedNode, deleted};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::guard::{Guard, jeopardy, several};
 use crate::telemetry::acquiring::{Granted, Tokens};
 use crate::token::FencingToken;
 
-/// Locks that are held already.
+/// Locks that are already acquired.
 pub(crate) type Acquired = Vec<(Contender, Front)>;
 
-/// All locks of a [`MultiLock`](crate::MultiLock), held. It counts as lost as soon as one of them is.
+/// All locks of a [`MultiLock`](crate::MultiLock), held together. It counts as lost as soon as one of them is lost.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
-    /// At least one.
+    /// Never empty.
     guards: Vec<Guard>,
 }
 
 impl MultiGuard {
-    /// Of locks that were granted, at least one.
+    /// The guard of granted locks. There must be at least one.
     pub(crate) fn of(guards: Vec<Guard>) -> Result<Self, AcquireError> {
-        // A lease may have run out while the proof of the next one was waited for.
+        // A lease may have run out during the wait for the proof of the next lock.
         for guard in &guards {
-            if let State::Lost(reason) = guard.state() {
+            if let HolderState::Lost(reason) = guard.state() {
                 return Err(AcquireError::Lost { path: guard.path().clone(), reason });
             }
         }
         Ok(Self { guards })
     }
 
-    /// The hold of each lock, in the order of their paths.
+    /// The guard of each lock, in the order of the paths.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// The session that holds them all.
+    /// The session that holds all locks.
     pub fn session(&self) -> SessionId {
         self.guards[0].session()
     }
 
-    /// Each lock's fencing token.
+    /// The fencing token of each lock.
     pub fn tokens(&self) -> impl Iterator<Item = (&ZnodePath, FencingToken)> {
         self.guards.iter().map(|guard| (guard.path(), guard.token()))
     }
 
-    /// How the worst of the locks stands; see [`Guard::state`].
-    pub fn state(&self) -> State {
+    /// The worst state of the locks; see [`Guard::state`].
+    pub fn state(&self) -> HolderState {
         several::worst(self.guards.iter().map(Guard::state))
     }
 
@@ -60,34 +60,34 @@ impl MultiGuard {
         several::is_held(&self.guards)
     }
 
-    /// The earliest of the deadlines; see [`Guard::deadline`]. `None` if one is lost or in
+    /// The earliest deadline; see [`Guard::deadline`]. `None` if a lock is lost or in
     /// jeopardy.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines: Option<Vec<_>> = self.guards.iter().map(Guard::deadline).collect();
         deadlines?.into_iter().min()
     }
 
-    /// What is left until the earliest of the deadlines; zero if a lock is lost or in
+    /// The time until the earliest deadline. Zero if a lock is lost or in
     /// jeopardy.
     pub fn remaining(&self) -> Duration {
         self.guards.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// Makes sure that all are held for some time to come. Asks no server.
+    /// Checks that all locks are held for at least `wanted` from now on. Makes no request.
     ///
     /// # Errors
-    /// As [`Guard::ensure`], for any of them.
+    /// Same as [`Guard::ensure`], for any of them.
     pub fn ensure(&self, wanted: Duration) -> Result<(), EnsureError> {
         several::ensure(&self.guards, wanted)
     }
 
-    /// Has the servers confirm that all are held. Costs one committed write.
+    /// Asks the servers to confirm that all locks are held. Costs one committed write.
     ///
     /// # Errors
-    /// As [`Guard::verify`], for any of them.
+    /// Same as [`Guard::verify`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::verify`].
+    /// Same as [`Guard::verify`].
     ///
     /// # Cancel safety
     /// Safe.
@@ -95,10 +95,11 @@ impl MultiGuard {
         several::verify(&self.guards).await
     }
 
-    /// Waits until one of the locks is lost: which, and why. Costs what [`Guard::lost`] does, for each lock.
+    /// Waits until one of the locks is lost. Returns its path and the reason. Costs the same as [`Guard::lost`],
+    /// for each lock.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -107,14 +108,14 @@ impl MultiGuard {
     }
 
     /// A token that is cancelled as soon as one of the locks is lost, or all are released; see
-    /// [`Guard::cancellation_token`]. Costs what that does, for each lock.
+    /// [`Guard::cancellation_token`]. Costs the same as that, for each lock.
     #[cfg(feature = "tokio-util")]
     pub fn cancellation_token(&self) -> tokio_util::sync::CancellationToken {
         crate::guard::cancelling::cancellation_token(&self.guards)
     }
 
-    /// Waits until a client asks for one of the locks, and tells which; see
-    /// [`Guard::revoke_requested`]. They can only be given back together. Costs what it costs for
+    /// Waits until a client requests one of the locks, and returns its path; see
+    /// [`Guard::revoke_requested`]. The locks can only be released together. Costs the same as for
     /// one lock, for each of them.
     ///
     /// # Errors
@@ -130,14 +131,14 @@ impl MultiGuard {
         asked.map(|()| path)
     }
 
-    /// Does work only while all locks are held: drops it when one is lost or in jeopardy; see
-    /// [`Guard::run`]. Costs what that does, for each lock.
+    /// Runs work only while all locks are held, and drops it when one is lost or in jeopardy; see
+    /// [`Guard::run`]. Costs the same as that, for each lock.
     ///
     /// # Errors
-    /// Why a lock was lost before the work was done, as [`Guard::run`].
+    /// Why a lock was lost before the work was done, like [`Guard::run`].
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held.
@@ -145,25 +146,25 @@ impl MultiGuard {
         jeopardy::run(&self.guards, work).await
     }
 
-    /// Has all locks outlast their deadline; see [`Guard::allow_jeopardy`]. They are proven again
-    /// together, with one committed write and a read for each.
+    /// Allows all locks to outlast their deadline; see [`Guard::allow_jeopardy`]. They are proven again
+    /// together, with one committed write and one read for each lock.
     ///
     /// # Errors
-    /// Why a lock has been lost already.
+    /// Why a lock is already lost.
     ///
     /// # Session loss
-    /// As [`Guard::allow_jeopardy`].
+    /// Same as [`Guard::allow_jeopardy`].
     pub fn allow_jeopardy(&self) -> Result<(), LossReason> {
         several::allow_jeopardy(&self.guards)
     }
 
-    /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`]. Costs what that does, for each lock.
+    /// Waits until a lock is in jeopardy; see [`Guard::jeopardy`]. Costs the same as that, for each lock.
     ///
     /// # Errors
     /// Why a lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -171,13 +172,13 @@ impl MultiGuard {
         several::jeopardy(&self.guards).await
     }
 
-    /// Waits until no lock is in jeopardy; see [`Guard::held_again`]. Costs what that does, for each lock.
+    /// Waits until no lock is in jeopardy; see [`Guard::held_again`]. Costs the same as that, for each lock.
     ///
     /// # Errors
     /// Why a lock is lost.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe: call it again.
@@ -185,14 +186,14 @@ impl MultiGuard {
         several::held_again(&self.guards).await
     }
 
-    /// Does work only while all locks are held, and rides out outages; see [`Guard::run_through`]. Costs what
-    /// that does, for each lock.
+    /// Runs work only while all locks are held, and continues it after outages; see [`Guard::run_through`].
+    /// Costs the same as that, for each lock.
     ///
     /// # Errors
-    /// As [`Guard::run_through`], for any of them.
+    /// Same as [`Guard::run_through`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Dropping it drops the work; the locks stay held, and jeopardy stays allowed.
@@ -204,14 +205,15 @@ impl MultiGuard {
         jeopardy::run_through(&self.guards, grace, work).await
     }
 
-    /// Makes sure that all are held for some time to come, and waits for it; a `grace` that is not zero
-    /// allows jeopardy. See [`Guard::checkpoint`]. Costs nothing while enough is left, and otherwise one committed write for all.
+    /// Checks that all locks are held for at least `wanted` from now on, and waits if they are not. A nonzero `grace`
+    /// allows jeopardy. See [`Guard::checkpoint`]. Costs nothing while enough of the leases is left, and otherwise one
+    /// committed write for all locks.
     ///
     /// # Errors
-    /// As [`Guard::checkpoint`], for any of them.
+    /// Same as [`Guard::checkpoint`], for any of them.
     ///
     /// # Session loss
-    /// As [`Guard::lost`].
+    /// Same as [`Guard::lost`].
     ///
     /// # Cancel safety
     /// Safe; jeopardy stays allowed.
@@ -224,17 +226,17 @@ impl MultiGuard {
         several::checks(&self.guards)
     }
 
-    /// Gives all locks back in one transaction, and waits until a server has confirmed it. Costs
+    /// Releases all locks in one transaction, and waits until a server has confirmed it. Costs
     /// one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`], for any of them; the others are released.
+    /// Same as [`Guard::release`], for any of them; the others are released.
     ///
     /// # Session loss
-    /// The release fails; the locks were lost.
+    /// The release fails, because the locks were lost.
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         let (state, session) = (self.state(), self.session());
         let client = self.guards[0].client().clone();
@@ -244,12 +246,14 @@ impl MultiGuard {
             all.delete(&owned.node.path, None)
         });
 
-        // Until they are known to be gone, dropping the nodes deletes them.
+        // Dropping the nodes deletes them, until they are known to be gone.
         let deleted = match state {
-            State::Lost(reason) => return Err(ReleaseError::Lost(reason)),
-            // Whatever has become of them, nobody will know.
-            State::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
-            State::Held | State::Suspect { .. } => transaction.in_session(session).commit().await,
+            HolderState::Lost(reason) => return Err(ReleaseError::Lost(reason)),
+            // Whether they were still held will never be known.
+            HolderState::Jeopardy => return Err(ReleaseError::Lost(LossReason::DeadlinePassed)),
+            HolderState::Held | HolderState::Suspect { .. } => {
+                transaction.in_session(session).commit().await
+            }
         };
 
         match deleted {
@@ -260,7 +264,7 @@ impl MultiGuard {
             Err(TransactionError::Request(error)) if error.is_session_expired() => {
                 Err(ReleaseError::Lost(LossReason::SessionExpired))
             }
-            // One was missing, or the answer is lost: one by one.
+            // One node was missing, or the reply is lost: the nodes are deleted one by one.
             Err(error) => {
                 release_each(nodes).await?;
                 match error {
@@ -280,7 +284,7 @@ impl Granted for MultiGuard {
     }
 }
 
-/// The locks with their tokens, and how the worst of them stands.
+/// Shows the locks with their tokens, and the worst state.
 impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MultiGuard(")?;

@@ -1,5 +1,5 @@
-//! Several locks as one: all of them or none. `enter` and `attempt` create the znodes of all locks that are
-//! left in one transaction; `guard.rs` has the guard.
+//! Several locks as one: all of them or none. `enter` and `attempt` create the znodes of all remaining locks
+//! in one transaction; `guard.rs` contains the guard.
 
 mod guard;
 
@@ -13,9 +13,9 @@ use lockkeeper_client::{
     TransactionError, ZnodePath, Zxid,
 };
 
-use crate::acquire::entrance::{Entrance, TRIES_ONCE, over_outages, tried_once};
 use crate::acquire::lock_delay::LockDelay;
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{QueueHandle, TRIES_ONCE, over_outages, tried_once};
 use crate::attempt::{Attempt, retried};
 use crate::contender::node::Contender;
 use crate::contender::order::WaitQueue;
@@ -23,31 +23,31 @@ use crate::error::{AcquireError, BuildError};
 use crate::locks::multi_lock::guard::Acquired;
 use crate::profile::Kind;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 pub use crate::locks::multi_lock::guard::MultiGuard;
 
 /// Several exclusive locks that are held together or not at all.
 ///
-/// Do not use it to make a lock finer than it must be: one lock for all that belongs together is
-/// cheaper, and fair. Cheap to clone.
+/// Do not use it to split a lock without need: one lock for everything that belongs together is
+/// cheaper, and it is fair. Cheap to clone.
 ///
 /// # Guarantees
 ///
 /// - Programs do not deadlock if they take several locks with this type, or one by one in the order
 ///   of their paths.
-/// - No lock is left behind when one cannot be had.
+/// - If one lock cannot be acquired, no other lock stays held.
 /// - Each lock has a fencing token of its own.
 ///
 /// # Not guaranteed
 ///
-/// The order of arrival does not count: while a handle waits for one lock, it is in no other queue,
-/// and holds only the locks whose paths come before.
+/// The order of arrival is not kept: while a handle waits for one lock, it is not in any other queue,
+/// and holds only the locks with earlier paths.
 ///
-/// A place in a queue keeps others out, so it counts as a hold. To enter all queues at once is safe
+/// A place in a queue blocks others, so it has the effect of a hold. Entering all queues at once is safe
 /// only if all locks are free: a contender that kept its place in a later queue while it waits in
-/// an earlier one could deadlock with a program that took the earlier lock first. So a handle gives
-/// up at once its places after the first lock that is not free, and enters these queues again when
+/// an earlier one could deadlock with a program that acquired the earlier lock first. So a handle immediately
+/// gives up its places after the first lock that is not free, and enters these queues again when
 /// it holds that lock.
 ///
 /// # Znodes
@@ -56,9 +56,9 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 ///
 /// # Cost
 ///
-/// - An acquire costs 1 round trip where all locks are free.
+/// - An acquire costs 1 round trip if all locks are free.
 /// - Each lock that it has to wait for costs 1 round trip to watch, 1 event, and 1 round trip to
-///   enter the queues that are left.
+///   enter the remaining queues.
 /// - A release costs 1 round trip.
 /// - [`obey_lock_delay`](MultiLockBuilder::obey_lock_delay) costs 1 round trip more for each lock.
 ///
@@ -85,19 +85,19 @@ pub use crate::locks::multi_lock::guard::MultiGuard;
 #[derive(Clone)]
 pub struct MultiLock {
     client: Client,
-    /// In the order in which they are waited for, which is that of the paths.
-    locks: Vec<Entrance>,
+    /// In the order in which the handle waits for them, which is the order of the paths.
+    locks: Vec<QueueHandle>,
 }
 
-/// Its paths.
+/// Shows the paths.
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MultiLock({})", Paths(&self.locks))
     }
 }
 
-/// The paths of several locks, for people.
-struct Paths<'a>(&'a [Entrance]);
+/// The paths of several locks, for display.
+struct Paths<'a>(&'a [QueueHandle]);
 
 impl fmt::Display for Paths<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,30 +110,30 @@ impl fmt::Display for Paths<'_> {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct MultiLockBuilder {
-    setup: Setup,
+    options: LockOptions,
     paths: Vec<String>,
     delay: Option<LockDelay>,
 }
 
-setup_options!(MultiLockBuilder: profile, acl, label, user, why);
+lock_options!(MultiLockBuilder: profile, acl, label, user, why);
 
 impl MultiLockBuilder {
-    /// Waits out the [lock delay](crate::MutexBuilder::lock_delay) of another program's holder that vanished,
-    /// at each of the locks, and leaves none; the other locks stay held meanwhile. Costs one more round
+    /// Waits out the [lock delay](crate::MutexBuilder::lock_delay) of a vanished holder of another program,
+    /// at each of the locks, and sets none. The other locks stay held during that time. Costs one more round
     /// trip for each lock at each grant. Off by default.
     pub fn obey_lock_delay(mut self) -> Self {
         self.delay = Some(LockDelay::Obeyed);
         self
     }
 
-    /// Makes the lock. No I/O.
+    /// Builds the lock. No I/O.
     ///
     /// # Errors
-    /// If there is no path, one is there twice, or one cannot be that of a lock.
+    /// If there is no path, a path occurs twice, or a path is not valid for a lock.
     pub fn build(self) -> Result<MultiLock, BuildError> {
         let mut locks = Vec::new();
         for path in &self.paths {
-            let lock = self.setup.clone().entrance(path, &[Kind::Exclusive])?;
+            let lock = self.options.clone().queue_handle(path, &[Kind::Exclusive])?;
             locks.push(lock.with_delay(self.delay));
         }
         locks.sort_by(|a, b| a.path().cmp(b.path()));
@@ -144,7 +144,7 @@ impl MultiLockBuilder {
         if locks.is_empty() {
             return Err(BuildError::None);
         }
-        Ok(MultiLock { client: self.setup.client, locks })
+        Ok(MultiLock { client: self.options.client, locks })
     }
 }
 
@@ -152,7 +152,7 @@ impl MultiLock {
     /// The locks at these paths, each named as [`Mutex::new`](crate::Mutex::new) names one. No I/O.
     ///
     /// # Errors
-    /// If there is none, one is there twice, or a path cannot be that of a lock.
+    /// If there is no path, a path occurs twice, or a path is not valid for a lock.
     pub fn new<'a>(
         client: &Client,
         paths: impl IntoIterator<Item = &'a str>,
@@ -166,50 +166,50 @@ impl MultiLock {
         paths: impl IntoIterator<Item = &'a str>,
     ) -> MultiLockBuilder {
         let paths = paths.into_iter().map(str::to_owned).collect();
-        MultiLockBuilder { setup: Setup::new(client), paths, delay: None }
+        MultiLockBuilder { options: LockOptions::new(client), paths, delay: None }
     }
 
-    /// The paths, in the order in which they are waited for.
+    /// The paths, in the order in which the handle waits for them.
     pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
-        self.locks.iter().map(Entrance::path)
+        self.locks.iter().map(QueueHandle::path)
     }
 
-    /// The longest rest of a [lock delay](MultiLockBuilder::obey_lock_delay) that an earlier attempt by this
-    /// handle or a clone found; `None` if there was none, or all are over. Makes no request: another program
+    /// The longest remaining [lock delay](MultiLockBuilder::obey_lock_delay) that an earlier attempt by this
+    /// handle or a clone found; `None` if there was none, or all are over. Makes no request, so another program
     /// may have held the lock since.
     pub fn lock_delay_left(&self) -> Option<Duration> {
-        self.locks.iter().filter_map(Entrance::delay_left).max()
+        self.locks.iter().filter_map(QueueHandle::delay_left).max()
     }
 
     /// Waits until all locks are held. Costs one round trip if all are free, and [more](MultiLock#cost)
-    /// for each that is not.
+    /// for each lock that is not.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire), for any of them, and [`AcquireError::Lost`] if one is
-    /// lost before all are held; then none is held.
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire), for any of them, and [`AcquireError::Lost`] if one is
+    /// lost before all are held. In that case none is held.
     ///
     /// # Session loss
-    /// Ends the wait with [`AcquireError::SessionExpired`], unless no queue was reached yet.
+    /// Fails with [`AcquireError::SessionExpired`], unless no queue has been entered yet.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up all places; their nodes are deleted in the background.
+    /// Dropping the future gives up all places. Their nodes are deleted in the background.
     pub async fn acquire(&self) -> Result<MultiGuard, AcquireError> {
         self.acquire_all(&AtomicUsize::new(0)).await
     }
 
-    /// [`MultiLock::acquire`], but not for longer than `timeout`, which covers everything. With less than
-    /// 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`MultiLock::acquire`] does.
+    /// [`MultiLock::acquire`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a single
+    /// try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`MultiLock::acquire`].
     ///
     /// # Errors
-    /// As [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
+    /// Same as [`MultiLock::acquire`], and [`AcquireError::Timeout`], which names the lock that was
     /// waited for.
     ///
     /// # Session loss
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     ///
     /// # Cancel safety
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<MultiGuard, AcquireError> {
         if timeout < TRIES_ONCE {
             let path = self.locks[0].path();
@@ -224,17 +224,17 @@ impl MultiLock {
         })
     }
 
-    /// Takes the locks only if no contender holds or waits for any of them; `None` if one does, or while a
+    /// Acquires the locks only if no contender holds or waits for any of them. Returns `None` otherwise, or while a
     /// [lock delay](MultiLockBuilder::obey_lock_delay) has not passed. Costs one round trip.
     ///
     /// # Errors
-    /// As [`MultiLock::acquire`], except those of waiting.
+    /// Same as [`MultiLock::acquire`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     ///
     /// # Cancel safety
-    /// As [`MultiLock::acquire`].
+    /// Same as [`MultiLock::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, AcquireError> {
         let paths = Paths(&self.locks);
         self.acquiring(&paths).settle(pin!(self.take())).await
@@ -255,20 +255,20 @@ impl MultiLock {
     }
 
     fn acquiring<'a>(&'a self, paths: &'a Paths<'a>) -> Acquiring<'a> {
-        Acquiring::several(&self.client, self.locks[0].path(), paths, Sort::Several)
+        Acquiring::several(&self.client, self.locks[0].path(), paths, MetricKind::Several)
     }
 
     async fn wait(&self, waiting_for: &AtomicUsize) -> Result<MultiGuard, AcquireError> {
         let mut acquired = Acquired::new();
-        // After a wait once more, even if no queue is left to enter: it also shows that what was
-        // won before is still there.
+        // Repeated after a wait, even if no queue is left to enter: it also shows that the locks acquired
+        // before are still held.
         while let Some((contender, mut queue)) = self.enter(&mut acquired).await? {
             waiting_for.store(acquired.len(), Ordering::Relaxed);
             let front = contender.wait_in(&mut queue).await?;
             acquired.push((contender, front));
         }
         for lock in &self.locks {
-            lock.terms.warned.look(&self.client, lock.path()).await;
+            lock.settings.warned.look(&self.client, lock.path()).await;
         }
         self.grant(acquired).await
     }
@@ -281,7 +281,7 @@ impl MultiLock {
         MultiGuard::of(guards)
     }
 
-    /// The same, unless there is a lock delay to wait for.
+    /// Like [`MultiLock::grant`], but returns `None` if there is a lock delay to wait for.
     async fn try_grant(&self, acquired: Acquired) -> Result<Option<MultiGuard>, AcquireError> {
         let mut guards = Vec::with_capacity(acquired.len());
         for ((contender, front), lock) in acquired.into_iter().zip(&self.locks) {
@@ -291,7 +291,7 @@ impl MultiLock {
         MultiGuard::of(guards).map(Some)
     }
 
-    /// Enters all queues that are left, and gives up the places after the first lock that is not free.
+    /// Enters all remaining queues, and gives up the places after the first lock that is not free.
     /// Returns the contender for that lock.
     async fn enter(
         &self,
@@ -308,14 +308,14 @@ impl MultiLock {
         Ok(None)
     }
 
-    /// Makes all nodes that are left in one transaction, which also checks those that were acquired,
-    /// and lists their queues. One round trip.
+    /// Creates all remaining nodes in one transaction, which also checks the nodes of acquired locks,
+    /// and lists their queues. Costs one round trip.
     async fn attempt(&self, acquired: &Acquired) -> Result<Vec<(Contender, WaitQueue)>, Attempt> {
         let locks = &self.locks[acquired.len()..];
-        let enter = |lock: &Entrance| {
-            Contender::new(&self.client, &lock.terms, Kind::Exclusive, &lock.data)
+        let enter = |lock: &QueueHandle| {
+            Contender::new(&self.client, &lock.settings, Kind::Exclusive, &lock.data)
         };
-        // They exist before the request is sent, so that whatever may come of it is deleted.
+        // The contenders exist before the request is sent, so that all nodes that it creates are deleted.
         let mut contenders: Vec<_> = locks.iter().map(enter).collect();
 
         let mut transaction = self.client.transaction();
@@ -338,15 +338,15 @@ impl MultiLock {
         };
 
         let session = self.client.session_id();
-        // The transaction goes first. The server answers in order, so the listings show its nodes.
+        // The transaction is sent first. The server processes requests in order, so the listings show its nodes.
         let (made, queues) = tokio::join!(biased; transaction.commit_numbered(), queues);
 
         let (made, zxid) = match made {
             Ok(made) => made,
             Err(error) => return Err(self.refused(acquired, &mut contenders, error).await),
         };
-        // The answer does not say whose the nodes are. If the session changed, they may be an old
-        // one's.
+        // The reply does not show which session the nodes belong to. If the session has changed, they may belong
+        // to the old one.
         if self.client.session_id() != session {
             return Err(Attempt::Again);
         }
@@ -360,11 +360,11 @@ impl MultiLock {
             entered.push(contender.placed(node, listing).await?);
         }
 
-        // An answer with too few nodes is none to rely on.
+        // A reply with too few nodes is not reliable.
         if entered.len() == locks.len() { Ok(entered) } else { Err(Attempt::Again) }
     }
 
-    /// What to do when the transaction was refused, or its answer is lost.
+    /// Decides what to do when the transaction was refused, or its reply is lost.
     async fn refused(
         &self,
         acquired: &Acquired,
@@ -381,7 +381,7 @@ impl MultiLock {
             failed => failed,
         };
 
-        // It was refused as a whole: there is no node to delete.
+        // It was refused as a whole, so there is no node to delete.
         contenders.iter_mut().for_each(Contender::disarm);
         let TransactionError::Failed { index, code, .. } = source else { return Attempt::Again };
 
@@ -400,13 +400,13 @@ impl MultiLock {
 
     async fn make_parents(&self, acquired: usize) -> Result<(), Error> {
         for lock in &self.locks[acquired..] {
-            self.client.ensure(lock.path(), lock.terms.profile.parents()).await?;
+            self.client.ensure(lock.path(), lock.settings.profile.parents()).await?;
         }
         Ok(())
     }
 
-    /// A request has no answer. The end of the session is something passing only for one who has
-    /// won nothing yet.
+    /// Classifies a request without a reply. The end of the session is transient only if no lock has been
+    /// acquired yet.
     fn lost(&self, acquired: &Acquired, error: Error) -> Attempt {
         match acquired.first() {
             Some((contender, _)) if error.is_session_expired() => {
@@ -420,8 +420,8 @@ impl MultiLock {
     }
 }
 
-/// What a create in a transaction made. Apache ZooKeeper answers it without the stat, of which
-/// this is what matters.
+/// The node that a create in a transaction has created. Apache ZooKeeper's reply lacks the stat; this fills in
+/// the fields that matter.
 fn created(result: OpResult, zxid: Zxid, session: SessionId) -> Option<Created> {
     let (OpResult::Create { path } | OpResult::Create2 { path, .. }) = result else { return None };
     Some(Created { path: ZnodePath::new(&path).ok()?, stat: Stat::of_new(zxid, session) })

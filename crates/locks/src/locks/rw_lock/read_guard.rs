@@ -15,16 +15,16 @@ impl RwLockReadGuard {
         Self { guard }
     }
 
-    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    /// Releases the lock; see [`Guard::release`]. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

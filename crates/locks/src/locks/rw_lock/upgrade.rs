@@ -1,7 +1,7 @@
-//! The guard of an upgradeable reader, which can become a writer without another one in between.
+//! The guard of an upgradeable reader, which can become a writer without another writer in between.
 //!
-//! At most one reader at a time has this right, so that no two can wait for each other. Why the
-//! steps are what they are: `docs/decisions/0003-upgrades.md`.
+//! At most one reader at a time has this right, so that two readers cannot wait for each other.
+//! `docs/decisions/0003-upgrades.md` gives the reasons for the steps.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper_client::{ErrorCode, Stat, Transaction, TransactionError, impl_failure};
 
-use crate::acquire::entrance::{Entrance, once_within};
+use crate::acquire::queue_handle::{QueueHandle, once_within};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::Place;
@@ -17,7 +17,7 @@ use crate::contender::order::upgrade::Upgrade;
 use crate::contender::waiting::OwnWatch;
 use crate::contender::watches::Watches;
 use crate::error::{AcquireError, LossReason, ReleaseError};
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::guard::{Guard, offers_guard};
 use crate::locks::rw_lock::write_guard::RwLockWriteGuard;
 use crate::profile::Kind;
@@ -27,24 +27,24 @@ use crate::profile::Kind;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct RwLockUpgradeableGuard {
     guard: Guard,
-    entrance: Entrance,
+    queue_handle: QueueHandle,
 }
 
 impl RwLockUpgradeableGuard {
-    pub(crate) fn new(guard: Guard, entrance: Entrance) -> Self {
-        Self { guard, entrance }
+    pub(crate) fn new(guard: Guard, queue_handle: QueueHandle) -> Self {
+        Self { guard, queue_handle }
     }
 
-    /// Becomes a writer in the reader's place when the other readers have left. No other writer gets
-    /// in between, and no new readers get in. It overtakes the contenders that wait. The token is a new
-    /// one. Costs two round trips, and two more and an event for each reader that it waits for.
+    /// Becomes a writer in the reader's place when the other readers have left. No other writer holds the lock
+    /// in between, and no new readers get it. The writer overtakes waiting contenders, and has a new
+    /// token. Costs two round trips, and two more and an event for each reader that it waits for.
     ///
     /// # Errors
     /// If the lock is lost, no server can be reached for a whole session timeout, or the exchange of the znodes is
-    /// refused. [`UpgradeError::into_reader`] has the reader if it still reads.
+    /// refused. [`UpgradeError::into_reader`] returns the reader if it still holds the lock.
     ///
     /// # Session loss
-    /// Is the loss of the lock.
+    /// The lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
@@ -54,15 +54,15 @@ impl RwLockUpgradeableGuard {
         upgrading.ended(upgraded)
     }
 
-    /// [`RwLockUpgradeableGuard::upgrade`], but not for longer than `timeout`, which covers everything: less
-    /// than two round trips is never enough. Costs what [`RwLockUpgradeableGuard::upgrade`] does.
+    /// [`RwLockUpgradeableGuard::upgrade`] with a time limit: `timeout` covers the whole call. A limit of less
+    /// than two round trips is never enough. Costs the same as [`RwLockUpgradeableGuard::upgrade`].
     ///
     /// # Errors
-    /// As [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader goes on reading after
-    /// a timeout, unless the exchange was on its way at that moment.
+    /// Same as [`RwLockUpgradeableGuard::upgrade`], and [`AcquireError::Timeout`]. The reader keeps the lock after
+    /// a timeout, unless the exchange was in flight at that moment.
     ///
     /// # Session loss
-    /// Is the loss of the lock.
+    /// The lock is lost.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the lock.
@@ -82,7 +82,7 @@ impl RwLockUpgradeableGuard {
     /// let other = prices.read().await?;
     /// let reader = prices.upgradeable_read().await?;
     /// let failed = reader.upgrade_timeout(Duration::from_millis(20)).await.expect_err("one reads");
-    /// let reader = failed.into_reader().expect("it still reads");
+    /// let reader = failed.into_reader().expect("the reader still holds the lock");
     ///
     /// other.release().await?;
     /// reader.upgrade().await?.release().await?;
@@ -94,22 +94,22 @@ impl RwLockUpgradeableGuard {
         self,
         timeout: Duration,
     ) -> Result<RwLockWriteGuard, UpgradeError> {
-        let (client, path) = (self.entrance.client.clone(), self.path().clone());
+        let (client, path) = (self.queue_handle.client.clone(), self.path().clone());
         let mut upgrading = Upgrading::new(self);
         let upgraded = once_within(&client, &path, timeout, upgrading.run()).await;
         upgrading.ended(upgraded)
     }
 
-    /// Gives the lock back; see [`Guard::release`]. Costs one round trip.
+    /// Releases the lock; see [`Guard::release`]. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }
@@ -117,7 +117,7 @@ impl RwLockUpgradeableGuard {
 
 offers_guard!(RwLockUpgradeableGuard, self => &self.guard);
 
-/// A reader did not become a writer. Dropping it releases the reader, if that still reads.
+/// The error of a failed upgrade. Dropping it releases the reader, if it still holds the lock.
 #[derive(Debug)]
 pub struct UpgradeError {
     error: AcquireError,
@@ -125,17 +125,17 @@ pub struct UpgradeError {
 }
 
 impl_failure!(
-    /// `is_retryable`: whether another upgrade may succeed if the reader still reads, or else another acquire.
+    /// `is_retryable`: whether another upgrade, or another acquire if the reader has lost the lock, may succeed.
     UpgradeError { failed => (failed.error.is_retryable(), failed.error.outcome()) }
 );
 
 impl UpgradeError {
-    /// Why not.
+    /// The reason.
     pub fn error(&self) -> &AcquireError {
         &self.error
     }
 
-    /// The reader, if it holds the lock as before: with the same node and token, and with the right to become a
+    /// Returns the reader if it still holds the lock, with the same node and token, and with the right to become a
     /// writer. `None` if the lock is lost, or was given up because the exchange may have happened.
     pub fn into_reader(self) -> Option<RwLockUpgradeableGuard> {
         self.reader.map(|reader| *reader)
@@ -154,17 +154,17 @@ impl std::error::Error for UpgradeError {
     }
 }
 
-/// Gives the lock up.
+/// Gives up the lock.
 impl From<UpgradeError> for AcquireError {
     fn from(failed: UpgradeError) -> Self {
         failed.error
     }
 }
 
-/// A reader on its way to become a writer.
+/// A reader that is becoming a writer.
 struct Upgrading {
-    entrance: Entrance,
-    /// `None` from the moment when the exchange is sent: only its answer tells whether the reader's node is there.
+    queue_handle: QueueHandle,
+    /// `None` once the exchange has been sent: only its reply shows whether the reader's node still exists.
     reader: Option<Guard>,
     /// Whether jeopardy was allowed.
     rides_out: bool,
@@ -172,8 +172,8 @@ struct Upgrading {
 
 impl Upgrading {
     fn new(reader: RwLockUpgradeableGuard) -> Self {
-        let RwLockUpgradeableGuard { guard, entrance } = reader;
-        Self { entrance, reader: Some(guard), rides_out: false }
+        let RwLockUpgradeableGuard { guard, queue_handle } = reader;
+        Self { queue_handle, reader: Some(guard), rides_out: false }
     }
 
     fn reader(&self) -> &Guard {
@@ -181,19 +181,19 @@ impl Upgrading {
     }
 
     fn lost(&self, reason: LossReason) -> AcquireError {
-        AcquireError::Lost { path: self.entrance.path().clone(), reason }
+        AcquireError::Lost { path: self.queue_handle.path().clone(), reason }
     }
 
-    /// Puts a writer in the place of the reader as soon as it is the only holder.
+    /// Replaces the reader with a writer as soon as it is the only holder.
     async fn run(&mut self) -> Result<Guard, AcquireError> {
         let settled = self.reader().settle().await;
         self.rides_out = settled.map_err(|reason| self.lost(reason))?;
 
-        let (client, path) = (self.entrance.client.clone(), self.entrance.path().clone());
-        // For the exchange below: its write of the lock's own node names the version that was read.
+        let (client, path) = (self.queue_handle.client.clone(), self.queue_handle.path().clone());
+        // For the exchange below, whose write to the lock's own node names the version that was read.
         let asked = client.data(&path);
-        // At the end of the queue it keeps new readers out.
-        let (mut barrier, mut queue) = self.entrance.enter(Kind::Write).await?;
+        // The barrier at the end of the queue keeps new readers out.
+        let (mut barrier, mut queue) = self.queue_handle.enter(Kind::Write).await?;
 
         let mut parent = asked.await;
         let mut watches = Watches::default();
@@ -224,7 +224,7 @@ impl Upgrading {
         }
     }
 
-    /// The listing shows no node of the reader.
+    /// The error if the listing does not show the reader's node.
     fn gone(&mut self) -> AcquireError {
         let node = self.reader().node().clone();
         match self.reader().found_missing() {
@@ -233,14 +233,14 @@ impl Upgrading {
         }
     }
 
-    /// Makes the exchange; `None` if it may succeed when the queue has been listed again.
+    /// Performs the exchange; `None` if it may succeed after the queue has been listed again.
     async fn trade(
         &mut self,
         between: [&String; 2],
         parent: (Bytes, Stat),
     ) -> Result<Option<Contender>, AcquireError> {
         let reader = self.reader.take().expect("it is there until the exchange");
-        match trade(&self.entrance, &reader, between, parent).await {
+        match trade(&self.queue_handle, &reader, between, parent).await {
             Ok(writer) => {
                 reader.dissolve();
                 Ok(Some(writer))
@@ -248,52 +248,53 @@ impl Upgrading {
             Err(error) => {
                 let is_answered = matches!(error, TransactionError::Failed { .. });
                 let may_succeed_later = may_succeed_later(&error);
-                let why = self.entrance.not_replaced(&reader, error);
+                let why = self.queue_handle.not_replaced(&reader, error);
                 self.reader = is_answered.then_some(reader);
                 if may_succeed_later { Ok(None) } else { Err(why) }
             }
         }
     }
 
-    /// Makes a writer, or gives the reader back if it still holds the lock.
+    /// Returns the writer, or an error with the reader if it still holds the lock.
     fn ended(
         self,
         upgraded: Result<Guard, AcquireError>,
     ) -> Result<RwLockWriteGuard, UpgradeError> {
-        let Self { entrance, reader, rides_out } = self;
+        let Self { queue_handle, reader, rides_out } = self;
         match upgraded {
-            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), entrance)),
+            Ok(guard) => Ok(RwLockWriteGuard::new(guard.allowed(rides_out), queue_handle)),
             Err(error) => {
-                let held = reader.filter(|reader| !matches!(reader.state(), State::Lost(_)));
+                let held = reader.filter(|reader| !matches!(reader.state(), HolderState::Lost(_)));
                 let held = held.map(|reader| reader.allowed(rides_out));
-                let reader = held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, entrance }));
+                let reader =
+                    held.map(|guard| Box::new(RwLockUpgradeableGuard { guard, queue_handle }));
                 Err(UpgradeError { error, reader })
             }
         }
     }
 }
 
-/// Whether an exchange that failed may succeed when the queue has been listed again.
+/// Whether a failed exchange may succeed after the queue has been listed again.
 fn may_succeed_later(error: &TransactionError) -> bool {
-    // The first writer has left, and readers behind it hold now; or the lock's own node was written to.
+    // The first writer has left, so that readers behind it hold the lock, or the lock's own node was written.
     let later = |code: &ErrorCode| matches!(code, ErrorCode::NoNode | ErrorCode::BadVersion);
     matches!(error, TransactionError::Failed { code, .. } if later(code))
 }
 
-/// Replaces the reader and the barrier by the writer, provided that the first writer in the queue is
-/// still there and keeps all others waiting. The write to the lock's own node tells contenders that
-/// came earlier that a later transaction has made a token.
+/// Replaces the reader and the barrier with the writer, provided that the first writer in the queue
+/// still exists and keeps all others waiting. The write to the lock's own node shows earlier contenders
+/// that a later transaction has minted a token.
 async fn trade(
-    entrance: &Entrance,
+    queue_handle: &QueueHandle,
     reader: &Guard,
     [first, barrier]: [&String; 2],
     (data, stat): (Bytes, Stat),
 ) -> Result<Contender, TransactionError> {
-    let path = entrance.path();
+    let path = queue_handle.path();
     let sibling = |name: &String| path.child(name).unwrap_or_else(|_| path.clone());
     let more = |steps: Transaction| {
         let steps = steps.check(&sibling(first), None).delete(&sibling(barrier), None);
         steps.set_data(path, data.clone(), Some(stat.version))
     };
-    entrance.replace(reader, Kind::Write, more).await
+    queue_handle.replace(reader, Kind::Write, more).await
 }

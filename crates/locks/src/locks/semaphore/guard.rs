@@ -1,4 +1,4 @@
-//! The guard of the permits that are held.
+//! The guard of held permits.
 
 use crate::error::ReleaseError;
 use crate::guard::{Guard, offers_guard};
@@ -16,21 +16,21 @@ impl SemaphoreGuard {
         Self { guard, permits }
     }
 
-    /// How many permits are held.
+    /// The number of held permits.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// Gives the permits back; see [`Guard::release`]. Costs one round trip.
+    /// Releases the permits; see [`Guard::release`]. Costs one round trip.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Session loss
-    /// As [`Guard::release`].
+    /// Same as [`Guard::release`].
     ///
     /// # Cancel safety
-    /// The release goes on in the background.
+    /// The release continues in the background.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
     }

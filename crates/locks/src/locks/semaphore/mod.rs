@@ -1,5 +1,5 @@
-//! A fair semaphore: a number of permits, for as many holders at once. `permits.rs` keeps the number,
-//! `profile.rs` takes permits in the way of each profile.
+//! A fair semaphore: a number of permits, for as many holders at once. `permits.rs` handles the stored number;
+//! `profile.rs` acquires permits as each profile requires.
 
 mod guard;
 mod permits;
@@ -10,51 +10,51 @@ use std::time::Duration;
 
 use lockkeeper_client::{Client, ZnodePath};
 
-use crate::acquire::entrance::{Patience, within};
-use crate::acquire::setup::{Setup, setup_options};
+use crate::acquire::lock_options::{LockOptions, lock_options};
+use crate::acquire::queue_handle::{Wait, within};
 use crate::error::{AcquireError, BuildError, SetPermitsError};
 use crate::locks::semaphore::permits::Permits;
-use crate::locks::semaphore::profile::Entrances;
+use crate::locks::semaphore::profile::SemaphoreQueues;
 use crate::telemetry::acquiring::Acquiring;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
 pub use crate::locks::semaphore::guard::SemaphoreGuard;
 pub use crate::locks::semaphore::profile::SemaphoreProfile;
 
 /// A fair semaphore: a number of permits, shared by all programs that use the same path.
 ///
-/// All must ask for the same number: where it is stored, the first one's counts until
+/// All programs must use the same number. If the number is stored, the first program's number applies until
 /// [`Semaphore::set_permits`] changes it. A handle with another number is refused
 /// ([`AcquireError::OtherPermits`]), unless it [accepts](SemaphoreBuilder::accept_other_permits) the stored
-/// one. A handle that has acquired permits follows later changes of the number, and writes a warning to
-/// the log at the first; [`Semaphore::permits`] tells the number that is in force. Cheap to clone; clones
+/// one. A handle that has acquired permits follows later changes of the number, and logs a warning at
+/// the first change. [`Semaphore::permits`] returns the current number. Cheap to clone; clones
 /// are the same semaphore.
 ///
 /// # Guarantees
 ///
-/// - The order of arrival is strict, also for those that want several permits at once.
-/// - Permits come back when their holder dies.
-/// - Those who wait hear of a change of the number.
+/// - The order of arrival is strict, also for contenders that acquire several permits at once.
+/// - Permits become free when their holder dies.
+/// - Waiters notice a change of the number.
 /// - No contender leaves a znode behind.
 ///
 /// # Not guaranteed
 ///
-/// - The number of permits is not kept for good, with the default profile: when a semaphore has
-///   been unused for a while, the number of the next program counts.
+/// - With the default profile, the number of permits is not kept forever: after a semaphore has
+///   been unused for a while, the number of the next program applies.
 /// - A release may wake several contenders: up to n with n permits, or one if holders leave in
 ///   order of arrival.
 ///
 /// # Znodes
 ///
-/// A contender that wants `k` permits is `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and
-/// sequential. The data of `<path>` is the number of permits, as text. [`SemaphoreProfile`] is for
-/// semaphores that programs on Curator or kazoo use.
+/// A contender for `k` permits is `<path>/_c_<uuid>-<k>-permits-N`, ephemeral and
+/// sequential. The data of `<path>` is the number of permits, as text. [`SemaphoreProfile`] has the layouts for
+/// semaphores that are shared with Curator or kazoo programs.
 ///
 /// # Cost
 ///
 /// - An acquire costs 1 round trip; behind others, 1 more and 1 event, and up to n watches with n
 ///   permits.
-/// - A release costs 1 round trip, or none if it is not awaited.
+/// - A release costs 1 round trip. If it is not awaited, it costs no waiting time.
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ pub use crate::locks::semaphore::profile::SemaphoreProfile;
 pub struct Semaphore {
     client: Client,
     permits: Permits,
-    entrances: Entrances,
+    queues: SemaphoreQueues,
 }
 
 lockkeeper_client::shown_by_path!(Semaphore);
@@ -91,39 +91,39 @@ lockkeeper_client::shown_by_path!(Semaphore);
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before `build`"]
 pub struct SemaphoreBuilder {
-    setup: Setup,
+    options: LockOptions,
     path: String,
     permits: u32,
     profile: SemaphoreProfile,
     accepts_other: bool,
 }
 
-setup_options!(SemaphoreBuilder: acl, label, user, why);
+lock_options!(SemaphoreBuilder: acl, label, user, why);
 
 impl SemaphoreBuilder {
     lockkeeper_client::setters! {
-        /// Which nodes it is made of, and how they are named; a [`Profile`](crate::Profile) is one of the
-        /// choices. Default: [`SemaphoreProfile::Native`].
+        /// The layout and the names of the nodes. A [`Profile`](crate::Profile) is converted into one of the
+        /// layouts. Default: [`SemaphoreProfile::Native`].
         pub fn profile(self, profile: impl Into<SemaphoreProfile>) => self.profile = profile.into();
 
-        /// Uses another number of permits if that is stored already; the number of this handle counts only
-        /// where there is none. Without it, [`AcquireError::OtherPermits`] refuses the handle. With
-        /// [`SemaphoreProfile::CuratorCounted`] it is always so.
+        /// Accepts another number of permits if one is already stored. The number of this handle then applies only
+        /// if none is stored. Without this option, acquiring fails with [`AcquireError::OtherPermits`]. With
+        /// [`SemaphoreProfile::CuratorCounted`] the option is always on.
         pub fn accept_other_permits(self) => self.accepts_other = true;
     }
 
-    /// Makes the semaphore. No I/O.
+    /// Builds the semaphore. No I/O.
     ///
     /// # Errors
-    /// If a path cannot be that of a semaphore, or the number of permits is 0.
+    /// If a path is not valid for a semaphore, or the number of permits is 0.
     pub fn build(self) -> Result<Semaphore, BuildError> {
-        let client = self.setup.client.clone();
-        let (entrances, mut permits) =
-            Entrances::new(self.setup, self.path, self.profile, self.permits)?;
+        let client = self.options.client.clone();
+        let (queues, mut permits) =
+            SemaphoreQueues::new(self.options, self.path, self.profile, self.permits)?;
         if self.accepts_other {
             permits.accept_other();
         }
-        Ok(Semaphore { client, permits, entrances })
+        Ok(Semaphore { client, permits, queues })
     }
 }
 
@@ -131,16 +131,16 @@ impl Semaphore {
     /// The semaphore at a path such as `/locks/printers`, with this number of permits. No I/O.
     ///
     /// # Errors
-    /// If the path cannot be that of a semaphore, or the number of permits is 0.
+    /// If the path is not valid for a semaphore, or the number of permits is 0.
     pub fn new(client: &Client, path: &str, permits: u32) -> Result<Self, BuildError> {
         Self::builder(client, path, permits).build()
     }
 
     /// The options of a semaphore.
     pub fn builder(client: &Client, path: &str, permits: u32) -> SemaphoreBuilder {
-        let (setup, path) = (Setup::new(client), path.to_owned());
+        let (options, path) = (LockOptions::new(client), path.to_owned());
         let profile = SemaphoreProfile::default();
-        SemaphoreBuilder { setup, path, permits, profile, accepts_other: false }
+        SemaphoreBuilder { options, path, permits, profile, accepts_other: false }
     }
 
     /// The semaphore's path.
@@ -149,15 +149,16 @@ impl Semaphore {
     }
 
     /// Waits in the queue for one permit. Costs one round trip; behind others one more and an event, and up to
-    /// as many watches as there are permits. In other layouts than ours it costs what [`SemaphoreProfile`] says.
+    /// as many watches as there are permits. [`SemaphoreProfile`] has the costs of the other layouts.
     ///
     /// # Errors
-    /// As [`Mutex::acquire`](crate::Mutex::acquire); if there are fewer permits than asked for
-    /// ([`AcquireError::TooMany`]); if another number is stored ([`AcquireError::OtherPermits`]), or no number
-    /// ([`AcquireError::BadPermits`]); and with kazoo's profile [`AcquireError::Lost`] if the gate is lost.
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire). In addition: if there are fewer permits than requested
+    /// ([`AcquireError::TooMany`]), if another number is stored ([`AcquireError::OtherPermits`]), if the stored
+    /// data is not a number ([`AcquireError::BadPermits`]), and with kazoo's profile [`AcquireError::Lost`] if the
+    /// gate is lost.
     ///
     /// # Session loss
-    /// As [`Mutex::acquire`](crate::Mutex::acquire).
+    /// Same as [`Mutex::acquire`](crate::Mutex::acquire).
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue; the node is deleted in the background.
@@ -166,51 +167,51 @@ impl Semaphore {
     }
 
     /// Waits in the queue for several permits at once: all or none. Contenders behind it wait too, even
-    /// if enough permits are left for them. Costs what [`Semaphore::acquire`] does.
+    /// if there are enough free permits for them. Costs the same as [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
+    /// Same as [`Semaphore::acquire`], and [`AcquireError::NoPermits`] for 0 permits.
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_many(&self, permits: u32) -> Result<SemaphoreGuard, AcquireError> {
         loop {
-            if let Some(guard) = self.take(permits, Patience::Endless).await? {
+            if let Some(guard) = self.take(permits, Wait::Forever).await? {
                 return Ok(guard);
             }
         }
     }
 
-    /// [`Semaphore::acquire`], but not for longer than `timeout`, which covers everything. Costs what
-    /// [`Semaphore::acquire`] does.
+    /// [`Semaphore::acquire`] with a time limit: `timeout` covers the whole call. Costs the same as
+    /// [`Semaphore::acquire`].
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], and [`AcquireError::Timeout`].
+    /// Same as [`Semaphore::acquire`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphoreGuard, AcquireError> {
         self.acquire_many_timeout(1, timeout).await
     }
 
-    /// [`Semaphore::acquire_many`], but not for longer than `timeout`, which covers everything. With less
-    /// than 10 ms it tries once, as [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs what
-    /// [`Semaphore::acquire_many`] does.
+    /// [`Semaphore::acquire_many`] with a time limit: `timeout` covers the whole call. A limit below 10 ms makes a
+    /// single try, like [`Mutex::acquire_timeout`](crate::Mutex::acquire_timeout). Costs the same as
+    /// [`Semaphore::acquire_many`].
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
+    /// Same as [`Semaphore::acquire_many`], and [`AcquireError::Timeout`].
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn acquire_many_timeout(
         &self,
         permits: u32,
@@ -220,59 +221,55 @@ impl Semaphore {
         within(&self.client, self.path(), timeout, || self.acquire_many(permits), try_once).await
     }
 
-    /// Takes a permit only if that needs no waiting; `None` if it does. Costs one round trip, or what
-    /// [`SemaphoreProfile`] says.
+    /// Acquires a permit without waiting; `None` if it would have to wait. Costs one round trip;
+    /// [`SemaphoreProfile`] has the costs of the other layouts.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire`], except those of waiting.
+    /// Same as [`Semaphore::acquire`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn try_acquire(&self) -> Result<Option<SemaphoreGuard>, AcquireError> {
         self.try_acquire_many(1).await
     }
 
-    /// Takes several permits only if that needs no waiting; `None` if it does. Costs one round
+    /// Acquires several permits without waiting; `None` if it would have to wait. Costs one round
     /// trip.
     ///
     /// # Errors
-    /// As [`Semaphore::acquire_many`], except those of waiting.
+    /// Same as [`Semaphore::acquire_many`], except the errors of waiting.
     ///
     /// # Session loss
-    /// As [`Semaphore::try_acquire`].
+    /// Same as [`Semaphore::try_acquire`].
     ///
     /// # Cancel safety
-    /// As [`Semaphore::acquire`].
+    /// Same as [`Semaphore::acquire`].
     pub async fn try_acquire_many(
         &self,
         permits: u32,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
-        self.take(permits, Patience::None).await
+        self.take(permits, Wait::Never).await
     }
 
-    async fn take(
-        &self,
-        permits: u32,
-        patience: Patience,
-    ) -> Result<Option<SemaphoreGuard>, AcquireError> {
+    async fn take(&self, permits: u32, wait: Wait) -> Result<Option<SemaphoreGuard>, AcquireError> {
         if permits == 0 {
             return Err(AcquireError::NoPermits { path: self.path().clone() });
         }
-        let acquiring = Acquiring::new(&self.client, self.path(), Sort::Permits);
-        let call = pin!(self.entrances.take(&self.permits, permits, patience, acquiring.span()));
+        let acquiring = Acquiring::new(&self.client, self.path(), MetricKind::Permits);
+        let call = pin!(self.queues.take(&self.permits, permits, wait, acquiring.span()));
         acquiring.settle(call).await
     }
 
-    /// How many permits there are, taken or not. Costs one round trip where the number is stored.
+    /// The number of permits, held or free. Costs one round trip if the number is stored.
     ///
     /// # Errors
-    /// If a request fails, or what is stored is no number.
+    /// If a request fails, or the stored data is not a number.
     ///
     /// # Session loss
-    /// Does not matter.
+    /// Has no effect.
     ///
     /// # Cancel safety
     /// Safe.
@@ -280,17 +277,17 @@ impl Semaphore {
         self.permits.current(&self.client, None).await
     }
 
-    /// Changes how many permits there are. Those who wait notice at once. Nobody loses a permit:
-    /// after a reduction more may be taken for a while than there are. Costs one round trip.
+    /// Changes the number of permits. Waiters notice the change at once. Holders do not lose permits, so
+    /// after a reduction more permits may be held for a while than the new number. Costs one round trip.
     ///
     /// # Errors
-    /// If the number is 0, or is not stored with this profile, or a request fails.
+    /// If the number is 0, the profile does not store it, or a request fails.
     ///
     /// # Session loss
-    /// Fails, as a [`Reply`](lockkeeper_client::Reply) does: the number may have been changed.
+    /// Fails like any [`Reply`](lockkeeper_client::Reply). The number may have been changed.
     ///
     /// # Cancel safety
-    /// It is sent when this is first polled; dropping it later does not take it back.
+    /// The request is sent at the first poll. Dropping the future after that does not cancel it.
     pub async fn set_permits(&self, permits: u32) -> Result<(), SetPermitsError> {
         self.permits.set(&self.client, permits).await
     }

@@ -1,4 +1,4 @@
-//! How many permits a semaphore has: a number in a node, or a convention.
+//! The number of permits of a semaphore: stored in a node, or a convention of the programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,28 +11,28 @@ use crate::contender::node::Contender;
 use crate::error::{AcquireError, SetPermitsError};
 use crate::permit_format::PermitFormat;
 
-/// Where the number is.
+/// Where the number is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Permits {
-    /// The semaphore.
+    /// The semaphore's path.
     pub(crate) path: ZnodePath,
-    /// The number until a program changes it.
+    /// The number of this handle, written if none is stored.
     pub(crate) initial: u32,
-    /// The node whose data is the number; `None`: every program has its own.
+    /// The node that stores the number; `None` if each program sets its own.
     pub(crate) node: Option<ZnodePath>,
     pub(crate) format: PermitFormat,
-    /// Whether another number that is stored already is as good.
+    /// Whether another stored number is accepted.
     accepts_other: bool,
     seen: Arc<KnownNumber>,
 }
 
-/// What a handle and its clones know of the number that is stored.
+/// What a handle and its clones know about the stored number.
 #[derive(Debug, Default)]
 struct KnownNumber {
-    /// It was the handle's own once, or was accepted: another one is a change since.
+    /// The stored number was equal to the handle's own once, or was accepted. Another number is a later change.
     agreed: AtomicBool,
-    /// The log says that another number than the handle's own is in force, or the handle has changed it.
-    told: AtomicBool,
+    /// The log already warns that the stored number differs from the handle's own, or the handle itself has changed it.
+    warned: AtomicBool,
 }
 
 impl Permits {
@@ -42,18 +42,18 @@ impl Permits {
         node: Option<ZnodePath>,
         format: PermitFormat,
     ) -> Self {
-        // There the number is Curator's, and this one only where there is none.
+        // With this format the number is Curator's. The handle's own number applies only if none is stored.
         let accepts_other = format == PermitFormat::SharedCount;
         Self { path, initial, node, format, accepts_other, seen: Arc::default() }
     }
 
-    /// Accepts another number that is stored already.
+    /// Accepts another stored number.
     pub(crate) fn accept_other(&mut self) {
         self.accepts_other = true;
     }
 
-    /// The number that is in force, if this handle may use it. `asked`: the reply about the node, if it was
-    /// asked for. Costs nothing then, unless there was no number yet.
+    /// The current number, if this handle may use it. `asked`: the pending read of the node, if it was
+    /// sent. With it, the call makes no further request unless no number is stored yet.
     pub(crate) async fn agreed(
         &self,
         client: &Client,
@@ -64,7 +64,7 @@ impl Permits {
         Ok(number)
     }
 
-    /// The number that is in force.
+    /// The current number.
     pub(crate) async fn current(
         &self,
         client: &Client,
@@ -79,8 +79,8 @@ impl Permits {
         retried(&self.path, async || self.agree(client, node).await).await
     }
 
-    /// Refuses another number than the handle was made with, unless it has changed since the handle agreed.
-    /// Warns once in the life of a handle if such a number is used.
+    /// Fails if the number differs from the one that the handle was created with, unless it has changed since
+    /// the handle agreed. Warns once in the life of a handle if such a number is used.
     fn compare(&self, number: u32) -> Result<(), AcquireError> {
         if number == self.initial || self.accepts_other {
             self.seen.agreed.store(true, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Permits {
             let (path, permits) = (self.path.clone(), self.initial);
             return Err(AcquireError::OtherPermits { path, permits, stored: number });
         }
-        if number != self.initial && !self.seen.told.swap(true, Ordering::Relaxed) {
+        if number != self.initial && !self.seen.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "{} has {number} permits and not {}: the stored number counts until a program \
                  changes it",
@@ -100,7 +100,7 @@ impl Permits {
         Ok(())
     }
 
-    /// Reads the number, or writes the initial one where there is none. The first writer decides.
+    /// Reads the number, or writes the initial one if none is stored. The first writer decides.
     async fn agree(&self, client: &Client, node: &ZnodePath) -> Result<u32, Attempt> {
         let failed = |error| Attempt::at_entry(&self.path, error);
         match client.data(node).await {
@@ -127,7 +127,7 @@ impl Permits {
         let written = client.set_data(node, number, Some(version)).await;
 
         match written.as_ref().err().and_then(Error::code) {
-            // Another program was quicker, or has deleted the node.
+            // Another program was faster, or has deleted the node.
             Some(ErrorCode::BadVersion | ErrorCode::NoNode) => Err(Attempt::Again),
             _ => {
                 written.map(|_| self.initial).map_err(|error| Attempt::at_entry(&self.path, error))
@@ -142,7 +142,7 @@ impl Permits {
         })
     }
 
-    /// Makes sure that so many permits can ever be had.
+    /// Fails if the semaphore has fewer permits than wanted.
     pub(crate) fn enough(&self, wanted: u32, permits: u32) -> Result<(), AcquireError> {
         match wanted <= permits {
             true => Ok(()),
@@ -150,7 +150,7 @@ impl Permits {
         }
     }
 
-    /// Waits until the number is another than `known`; forever, if it is a convention.
+    /// Waits until the number differs from `known`. Never returns if the number is not stored.
     pub(crate) async fn changed(
         &self,
         contender: &Contender,
@@ -160,7 +160,7 @@ impl Permits {
         loop {
             let asked = contender.client().data_watched(node);
             let Some(((data, _), mut watcher)) = contender.watch(node, asked).await? else {
-                // The number was deleted: the last known one stays in force until there is another.
+                // The number was deleted. The last known one applies until another one is stored.
                 match contender.client().exists_watched(node).await {
                     Ok((Some(_), _)) => {}
                     Ok((None, mut watcher)) => {
@@ -194,7 +194,7 @@ impl Permits {
         }
 
         self.seen.agreed.store(true, Ordering::Relaxed);
-        self.seen.told.store(true, Ordering::Relaxed);
+        self.seen.warned.store(true, Ordering::Relaxed);
         let number = self.format.write(number);
 
         // The server may delete a container at any time while it is empty.
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps what is written to the log.
+    /// Keeps the lines written to the log.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    /// A handle used another number than its own, and nobody was told.
+    /// Symptom: a handle used a number other than its own without an error or a warning.
     #[test]
     fn another_number_is_refused_and_a_change_is_told_once() {
         let log = Log::default();

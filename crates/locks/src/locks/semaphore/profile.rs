@@ -1,9 +1,9 @@
-//! The profiles of a semaphore: which nodes it consists of, and how a permit is taken in each.
+//! The profiles of a semaphore: its nodes in each profile, and how permits are acquired.
 
 use lockkeeper_client::{SessionId, TransactionError, ZnodePath};
 
-use crate::acquire::entrance::{Entrance, Patience};
-use crate::acquire::setup::Setup;
+use crate::acquire::lock_options::LockOptions;
+use crate::acquire::queue_handle::{QueueHandle, Wait};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::WaitQueue;
@@ -15,24 +15,24 @@ use crate::permit_format::PermitFormat;
 use crate::profile::{GATE, Kind, LEASES, Profile};
 use crate::telemetry::acquiring::AcquireSpan;
 
-/// Which nodes a [`Semaphore`](crate::Semaphore) is made of, and how they are named. All parties must
+/// The layout and the names of the nodes of a [`Semaphore`](crate::Semaphore). All programs must
 /// use the same profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SemaphoreProfile {
-    /// Our own: one queue, in which permits are counted, and one round trip.
+    /// Lockkeeper's own layout: one queue, in which permits are counted. Acquiring costs one round trip.
     #[default]
     Native,
-    /// That of Curator's `InterProcessSemaphoreV2`: the first contender at `<path>/locks` waits for a
-    /// free lease below `<path>/leases`. Acquiring costs two round trips, or more.
-    /// The number of permits is a convention.
+    /// The layout of Curator's `InterProcessSemaphoreV2`: the first contender at `<path>/locks` waits for a
+    /// free lease below `<path>/leases`. Acquiring costs two or more round trips.
+    /// The number of permits is not stored; it is a convention of the programs.
     Curator,
-    /// The same, and the number of permits is that of Curator's `SharedCount` at this path. Acquiring
-    /// several permits costs one round trip more, to look at it first.
+    /// The same, but the number of permits is stored by Curator's `SharedCount` at this path. Acquiring
+    /// several permits costs one more round trip, which reads the number first.
     CuratorCounted(String),
-    /// That of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
-    /// few enough children. Acquiring costs four round trips, or more. The number of
-    /// permits is in the data of `<path>`, and is not changed while programs run.
+    /// The layout of kazoo's `Semaphore`: the first contender at `<path>-__lock__` waits until `<path>` has
+    /// few enough children. Acquiring costs four or more round trips. The number of
+    /// permits is the data of `<path>`, and does not change while programs run.
     Kazoo,
 }
 
@@ -41,7 +41,7 @@ impl SemaphoreProfile {
     pub const CURATORS_CHILDREN: [&str; 2] = [LEASES, GATE];
 }
 
-/// A semaphore of programs on that library, whose number of permits is a convention for Curator.
+/// The semaphore of this library. For Curator, the number of permits is a convention of the programs.
 impl From<Profile> for SemaphoreProfile {
     fn from(profile: Profile) -> Self {
         match profile {
@@ -53,21 +53,21 @@ impl From<Profile> for SemaphoreProfile {
 
 /// The queues of a semaphore.
 #[derive(Clone, Debug)]
-pub(crate) enum Entrances {
-    Native(Entrance),
-    Curator { gate: Entrance, leases: Entrance },
-    Kazoo { gate: Entrance, leases: Entrance },
+pub(crate) enum SemaphoreQueues {
+    Native(QueueHandle),
+    Curator { gate: QueueHandle, leases: QueueHandle },
+    Kazoo { gate: QueueHandle, leases: QueueHandle },
 }
 
-impl Entrances {
+impl SemaphoreQueues {
     pub(crate) fn new(
-        setup: Setup,
+        options: LockOptions,
         path: String,
         profile: SemaphoreProfile,
         initial: u32,
     ) -> Result<(Self, Permits), BuildError> {
         let at = |path: String, profile, kinds| {
-            Setup { profile, ..setup.clone() }.entrance(&path, kinds)
+            LockOptions { profile, ..options.clone() }.queue_handle(&path, kinds)
         };
         let native = at(path.clone(), Profile::Curator, &[Kind::Permits(1)])?;
         let here = native.path().clone();
@@ -106,48 +106,49 @@ impl Entrances {
         }
     }
 
-    /// Takes permits; `None` if that would need more patience.
+    /// Acquires permits; `None` if that requires waiting and `wait` is [`Wait::Never`].
     pub(crate) async fn take(
         &self,
         counted: &Permits,
         wanted: u32,
-        patience: Patience,
+        wait: Wait,
         span: &AcquireSpan,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         match self {
             Self::Native(queue) => {
                 let place = Contenders::enter(queue, counted, Kind::Permits(wanted), 1).await?;
                 span.entered(&place.queue, &place.last);
-                place.hold(counted, wanted, patience).await
+                place.hold(counted, wanted, wait).await
             }
             Self::Curator { gate, leases } => {
-                // Before a lease is made for each. One that is too many costs less than this look.
+                // Checked before a lease is created for each permit. For a single permit, creating a lease in
+                // excess is cheaper than this check.
                 if wanted > 1 {
                     let permits = counted.agreed(&leases.client, None).await?;
                     counted.enough(wanted, permits)?;
                 }
-                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, wait, span).await? else {
                     return Ok(None);
                 };
                 let places = Contenders::enter(leases, counted, Kind::Lease, wanted).await?;
                 let places = places.all_of(gate.session())?;
-                let guard = places.hold(counted, wanted, patience).await;
-                // Not before, so that the next one there finds all these leases.
+                let guard = places.hold(counted, wanted, wait).await;
+                // The gate is released only now, so that the next contender finds all these leases.
                 drop(gate);
                 guard
             }
             Self::Kazoo { gate, leases } => {
                 let permits = counted.agreed(&leases.client, None).await?;
                 counted.enough(wanted, permits)?;
-                let Some(gate) = gate.take(Kind::Exclusive, patience, span).await? else {
+                let Some(gate) = gate.take(Kind::Exclusive, wait, span).await? else {
                     return Ok(None);
                 };
 
                 let path = leases.path().clone();
                 let lost = |reason| AcquireError::Lost { path: path.clone(), reason };
-                let room = room(leases, wanted, permits, patience);
-                // The place at the gate outlasts a standstill: what is made behind it is made only
-                // while the same node is there.
+                let room = room(leases, wanted, permits, wait);
+                // The place at the gate survives a suspension: leases are created only
+                // while the same gate node exists.
                 let grace = leases.client.session_timeout();
                 match gate.run_through(grace, room).await.map_err(lost)?? {
                     Some(()) => fill(leases, &gate, wanted).await.map(Some),
@@ -167,23 +168,23 @@ struct Contenders {
 }
 
 impl Contenders {
-    /// Enters the queue at so many places, at least one. Looks how many permits there are in the round trip
-    /// of the first.
+    /// Enters the queue with one contender for each wanted permit. Reads the number of permits in the round trip
+    /// of the first one.
     async fn enter(
-        entrance: &Entrance,
+        queue_handle: &QueueHandle,
         counted: &Permits,
         kind: Kind,
         places: u32,
     ) -> Result<Self, AcquireError> {
-        let client = &entrance.client;
+        let client = &queue_handle.client;
         let asked = counted.node.as_ref().map(|node| client.data(node));
 
-        // Made as they are entered: nobody may wait for as many as were asked for.
+        // Grows as contenders enter, because the requested number may be too large to reserve.
         let mut others = Vec::new();
         for _ in 1..places {
-            others.push(entrance.enter(kind).await?.0);
+            others.push(queue_handle.enter(kind).await?.0);
         }
-        let (last, queue) = entrance.enter(kind).await?;
+        let (last, queue) = queue_handle.enter(kind).await?;
         let asked = match asked {
             Some(asked) => Some(asked.await),
             None => None,
@@ -193,9 +194,9 @@ impl Contenders {
         Ok(Self { last, others, queue, permits })
     }
 
-    /// Makes sure that all were entered in the session that is at the gate. Those of an earlier one
-    /// are gone, and their permits with them. In a later one another program is at the gate by now,
-    /// and enters too: each would wait for leases that the other has.
+    /// Fails unless all contenders entered in the session that holds the gate. Contenders of an earlier session
+    /// are gone, and their permits with them. In a later session, another program holds the gate by now
+    /// and enters too, so each would wait for leases of the other.
     fn all_of(self, session: SessionId) -> Result<Self, AcquireError> {
         let foreign = |place: &Contender| place.session() != session;
         if foreign(&self.last) || self.others.iter().any(foreign) {
@@ -208,13 +209,13 @@ impl Contenders {
         mut self,
         counted: &Permits,
         wanted: u32,
-        patience: Patience,
+        wait: Wait,
     ) -> Result<Option<SemaphoreGuard>, AcquireError> {
         loop {
             self.queue.set_permits(self.permits);
             counted.enough(wanted, self.permits)?;
-            let front = match (self.last.at_front(&self.queue)?, patience) {
-                (None, Patience::None) => return Ok(None),
+            let front = match (self.last.at_front(&self.queue)?, wait) {
+                (None, Wait::Never) => return Ok(None),
                 (front, _) => front,
             };
 
@@ -224,8 +225,8 @@ impl Contenders {
                     biased;
                     changed = counted.changed(&self.last, self.permits) => {
                         self.permits = changed?;
-                        // The old listing may let it in although its own node is gone, which it
-                        // need not have been told (`OwnWatch::Late`).
+                        // The old listing may grant the permits although the own node is gone, because its
+                        // deletion may not have been noticed (`OwnWatch::Late`).
                         self.queue = self.last.list().await?;
                         continue;
                     }
@@ -239,12 +240,12 @@ impl Contenders {
     }
 }
 
-/// Waits until a node has so few children that there is room for more.
+/// Waits until a node has few enough children.
 async fn room(
-    leases: &Entrance,
+    leases: &QueueHandle,
     wanted: u32,
     permits: u32,
-    patience: Patience,
+    wait: Wait,
 ) -> Result<Option<()>, AcquireError> {
     let path = leases.path();
     loop {
@@ -256,11 +257,11 @@ async fn room(
             }
         };
 
-        let queue = leases.terms.read(listing)?;
+        let queue = leases.settings.read(listing)?;
         if queue.places().len() as u64 + u64::from(wanted) <= u64::from(permits) {
             return Ok(Some(()));
         }
-        if patience == Patience::None {
+        if wait == Wait::Never {
             return Ok(None);
         }
         let ended = |_| AcquireError::session_ended(&leases.client, path);
@@ -268,20 +269,20 @@ async fn room(
     }
 }
 
-/// Creates kazoo's leases, each of them only while the gate is held: a session that has begun
-/// since must not go on where the old one was.
+/// Creates kazoo's leases, each only while the gate is held: a session that has started
+/// since must not continue where the old one stopped.
 async fn fill(
-    leases: &Entrance,
+    leases: &QueueHandle,
     gate: &Guard,
     wanted: u32,
 ) -> Result<SemaphoreGuard, AcquireError> {
     let mut all = Vec::new();
     for _ in 0..wanted {
         let name = leases.client.unique_id().simple().to_string();
-        let mut lease = Contender::reserve(&leases.client, &leases.terms, name, &leases.data);
+        let mut lease = Contender::reserve(&leases.client, &leases.settings, name, &leases.data);
         let created = lease.take_place(|step| step.check(gate.node(), None)).await;
         created.map_err(|error| match error {
-            // The node of the semaphore has been deleted, and not the gate.
+            // The node of the semaphore has been deleted, but not the gate.
             TransactionError::Failed { index: 0, .. } => {
                 AcquireError::Refused { path: leases.path().clone(), source: error }
             }
@@ -289,7 +290,7 @@ async fn fill(
         })?;
         all.push(lease);
     }
-    let Some(last) = all.pop() else { unreachable!("at least one is wanted") };
+    let Some(last) = all.pop() else { unreachable!("at least one permit is wanted") };
     let guard = Guard::grant(last, Front { own: None }).await?.with_others(all)?;
     Ok(SemaphoreGuard::new(guard, wanted))
 }

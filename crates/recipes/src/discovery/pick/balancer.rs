@@ -1,8 +1,8 @@
-//! Instances, the calls under way to them, and the choice among them: a machine without clock and
-//! without I/O, whose random numbers come from a seed.
+//! The instances, the calls in flight to them, and the choice among them. No clock and no I/O; the random numbers
+//! come from a seed.
 //!
-//! What is known of an instance lives in a slot, for as long as the instance is there, whatever else
-//! changes. A call remembers the slot, and which instance had it.
+//! The state of an instance is in a slot as long as the instance exists, whatever else changes. A call remembers
+//! the slot, and which instance used it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use std::time::Duration;
 use lockkeeper_client::Instant;
 
 use crate::discovery::pick::candidate::{Candidate, Pick, PickError};
-use crate::discovery::pick::health::{CallVerdict, Ejection, InstanceHealth, Period, Record};
+use crate::discovery::pick::health::{CallVerdict, Ejection, HealthRecord, InstanceHealth, Period};
 use crate::discovery::pick::load::{Load, LoadedInstance, Moment, has_less_to_do};
 use crate::discovery::pick::pool::{PickPool, PoolMember};
 use crate::discovery::pick::rendezvous::digest;
 
-/// The golden ratio's fraction, of 2^64: multiples of it are spread over a circle more evenly than those
-/// of any other number.
+/// The fractional part of the golden ratio, times 2^64: its multiples are spread over a circle more evenly than
+/// those of any other number.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How many of 256 picks of two look neither at latency nor at failures. An instance that was slow or failed
-/// once would otherwise get no calls, and so no chance to show that it no longer is.
+/// How many of 256 picks of two ignore latency and failures. Otherwise an instance that was slow or failed once
+/// would get no calls, and could not show that it has recovered.
 const BLIND_OF_256: u8 = 16;
 
-/// What is known of one instance.
+/// The state of one instance.
 #[derive(Debug)]
 struct InstanceSlot<T> {
-    /// None if the slot is free.
+    /// `None` if the slot is free.
     instance: Option<Arc<T>>,
-    /// How many instances had this slot before.
+    /// The number of earlier instances in this slot.
     tenant: u64,
     /// The digest of the instance's id.
     digest: u64,
     weight: u32,
-    /// Whether it is in the zone of the client.
+    /// Whether it is in the client's zone.
     is_near: bool,
     load: Load,
-    record: Record,
+    record: HealthRecord,
 }
 
-/// A call under way.
+/// A call in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     slot: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Ticket {
     began: Instant,
 }
 
-/// What a [`Picker`](crate::Picker) knows of an instance.
+/// The load of an instance, as recorded by a [`Picker`](crate::Picker).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct InstanceLoad<T> {
@@ -57,8 +57,8 @@ pub struct InstanceLoad<T> {
     pub instance: Arc<T>,
     /// The calls of this picker that have not ended.
     pub in_flight: u32,
-    /// The moving average of the time from a pick to its end, without the first; `None` if there is no other.
-    /// It looks back for about 1 s, or for 16 picks where these take longer.
+    /// The moving average of the time from a pick to its end, without the first call; `None` without another one.
+    /// It covers about 1 s, or 16 picks if these take longer.
     pub latency: Option<Duration>,
     /// Whether it gets calls.
     pub health: InstanceHealth,
@@ -73,7 +73,8 @@ pub(crate) struct Balancer<T> {
     free: Vec<usize>,
     /// The slots in use, in the order of the ids.
     order: Vec<usize>,
-    /// Those that may be picked; and those of them in the own zone, with what is due for a trial elsewhere.
+    /// The instances that may be picked; and those of them in the own zone, with instances elsewhere that are due
+    /// for a trial.
     all: PickPool,
     near: PickPool,
     /// How many instances have a weight, and how many of these are ejected or on trial.
@@ -81,14 +82,14 @@ pub(crate) struct Balancer<T> {
     out: usize,
     /// When the next pause ends, or the time for a trial.
     next_look: Option<Instant>,
-    /// Where on the circle of weights the next weighted pick is.
+    /// The position of the next weighted pick on the circle of weights.
     point: u64,
-    /// How many there were.
+    /// The number of picks.
     picks: u32,
     random: fastrand::Rng,
 }
 
-/// The member of a pool to pick, or two of which the less loaded one is. The pool is not empty.
+/// Picks a member of a pool, or two of which the less loaded one is used. The pool is not empty.
 #[inline(always)]
 fn draw(
     pool: &mut PickPool,
@@ -130,7 +131,7 @@ impl<T: Candidate> Balancer<T> {
         }
     }
 
-    /// Replaces the instances. What is known of those that stay is kept. Takes O(n log n).
+    /// Replaces the instances. Keeps the state of those that stay. Takes O(n log n).
     pub(crate) fn update(&mut self, mut instances: Vec<Arc<T>>, now: Instant) {
         instances.sort_by(|a, b| a.id().cmp(b.id()));
         instances.dedup_by(|later, earlier| later.id() == earlier.id());
@@ -139,7 +140,7 @@ impl<T: Candidate> Balancer<T> {
         let mut order = Vec::with_capacity(instances.len());
         let mut known = std::mem::take(&mut self.order).into_iter().peekable();
         for instance in instances {
-            // Both are in the order of ids: known ones that come before this one have left.
+            // Both are in the order of ids: known instances before this one have left.
             while let Some(slot) = known.next_if(|slot| self.compare(*slot, instance.id()).is_lt())
             {
                 self.leave(slot);
@@ -179,8 +180,8 @@ impl<T: Candidate> Balancer<T> {
         Ok(self.begin(index, now))
     }
 
-    /// The same, with none of these. Allocates, as a call has failed before. The picks of others have the same turns
-    /// as without it.
+    /// Like `pick`, without these instances. Allocates, as a call has failed before. The turns of later picks stay
+    /// the same.
     pub(crate) fn pick_except(
         &mut self,
         tried: &[Arc<T>],
@@ -221,7 +222,7 @@ impl<T: Candidate> Balancer<T> {
         Ok(self.begin(index, now))
     }
 
-    /// Why there is nothing to pick.
+    /// Why no instance can be picked.
     fn nothing(&self) -> PickError {
         match self.order.len() {
             0 => PickError::NoInstance,
@@ -229,7 +230,7 @@ impl<T: Candidate> Balancer<T> {
         }
     }
 
-    /// The slots of those with a weight that are none of these, in the order of the ids.
+    /// The slots of other instances with a weight, in the order of the ids.
     fn untried(&self, tried: &[Arc<T>]) -> Vec<usize> {
         let is_left = |index: &&usize| {
             let InstanceSlot { instance, weight, .. } = &self.slots[**index];
@@ -253,7 +254,7 @@ impl<T: Candidate> Balancer<T> {
         (instance, Ticket { slot: index, tenant, period, began: now })
     }
 
-    /// A call has ended.
+    /// Ends a call.
     pub(crate) fn end(&mut self, ticket: Ticket, verdict: CallVerdict, now: Instant) {
         let has_room = self.out < self.ejection.cap(self.weighted);
         let slot = &mut self.slots[ticket.slot];
@@ -284,16 +285,16 @@ impl<T: Candidate> Balancer<T> {
         shown.collect()
     }
 
-    /// The slot of the instance to pick. There is one.
+    /// The slot of the instance to pick, which exists.
     fn choose(&mut self, how: Pick<'_>, now: Instant) -> usize {
-        // All clients must come to the same owner of a key, wherever they are.
+        // All clients must pick the same owner of a key, in all zones.
         let is_anywhere = self.near.is_empty() || matches!(how, Pick::Key(_));
         let pool = if is_anywhere { &mut self.all } else { &mut self.near };
         let (first, second) = draw(pool, how, &mut self.point, &mut self.random);
         self.less_loaded(first, second, now).slot
     }
 
-    /// The one of two that has less to do; the first one unless the difference is clear.
+    /// The less loaded one of two; the first one unless the difference is clear.
     fn less_loaded(
         &mut self,
         first: PoolMember,
@@ -327,7 +328,7 @@ impl<T: Candidate> Balancer<T> {
             None => (0, None),
         };
 
-        let (load, record) = kept.unwrap_or_else(|| (Load::default(), Record::new()));
+        let (load, record) = kept.unwrap_or_else(|| (Load::default(), HealthRecord::new()));
         let slot = InstanceSlot {
             tenant,
             digest: digest(instance.id().as_bytes()),
@@ -344,8 +345,8 @@ impl<T: Candidate> Balancer<T> {
         index
     }
 
-    /// Frees a slot. Calls to its instance that are still under way count for nobody: the next tenant has
-    /// another number.
+    /// Frees a slot. Calls to its instance that are still in flight are not counted: the next instance has another
+    /// number.
     fn leave(&mut self, index: usize) {
         self.slots[index].instance = None;
         self.free.push(index);
@@ -372,7 +373,7 @@ impl<T: Candidate> Balancer<T> {
         self.regroup();
     }
 
-    /// With fewer instances than before, fewer may be out: those are pardoned whose pauses end first.
+    /// With fewer instances than before, fewer may be ejected: those whose pauses end first are readmitted.
     fn keep_to_cap(&mut self, now: Instant) {
         let is_weighted = |slot: &&usize| self.slots[**slot].weight > 0;
         let weighted: Vec<_> = self.order.iter().filter(is_weighted).copied().collect();
@@ -386,8 +387,8 @@ impl<T: Candidate> Balancer<T> {
         }
     }
 
-    /// Puts together anew who may be picked. Those next in turn stay that, or are followed by the next
-    /// that may be picked.
+    /// Rebuilds the sets of instances that may be picked. The next ones in turn stay the same, or are replaced by
+    /// the next ones that may be picked.
     fn regroup(&mut self) {
         let rank = |pool: &PickPool| {
             let next = pool.peek().and_then(|member| self.slots[member.slot].instance.as_deref());
@@ -397,8 +398,8 @@ impl<T: Candidate> Balancer<T> {
         self.regroup_at(all, near);
     }
 
-    /// As `regroup`, where the next in turn are the first that may be picked from these places in the
-    /// order on. Allocates nothing, so that picks may do it.
+    /// As `regroup`, with the first instances from these positions as the next ones in turn. Allocates nothing, so
+    /// that picks may call it.
     fn regroup_at(&mut self, all_from: usize, near_from: usize) {
         let Self { slots, order, .. } = self;
         let weighted = |index: &&usize| slots[**index].weight > 0;
@@ -406,11 +407,11 @@ impl<T: Candidate> Balancer<T> {
         self.out = order.iter().filter(weighted).filter(|i| slots[**i].record.is_out()).count();
         self.next_look = order.iter().filter_map(|i| slots[*i].record.next_look()).min();
 
-        // Where nobody is left, an instance that may answer is better than none.
+        // If no other is left, an instance that may answer is better than none.
         let takes_calls = |slot: &InstanceSlot<T>| slot.weight > 0 && slot.record.takes_calls();
         let is_last_resort = !order.iter().any(|index| takes_calls(&slots[*index]));
         let may = |slot: &InstanceSlot<T>| takes_calls(slot) || (is_last_resort && slot.weight > 0);
-        // A far one that is due counts against the cap until its trial, and would have none otherwise.
+        // A far instance that is due counts against the cap until its trial, and would never have one otherwise.
         let has_near = order.iter().any(|i| slots[*i].is_near && may(&slots[*i]));
         let may_near = |slot: &InstanceSlot<T>| {
             has_near && may(slot) && (slot.is_near || slot.record.is_due())
@@ -432,7 +433,7 @@ impl<T: Candidate> Balancer<T> {
 
 #[cfg(test)]
 impl<T> Balancer<T> {
-    /// As after so many picks and calls that every counter is at its end.
+    /// The state after so many picks and calls that every counter is at its maximum.
     pub(crate) fn at_its_limits(&mut self) {
         (self.point, self.picks) = (u64::MAX, u32::MAX);
         for slot in &mut self.slots {

@@ -1,4 +1,4 @@
-//! Which instances are kept from calls because calls to them fail, and for how long.
+//! Which instances are excluded from calls because their calls fail, and for how long.
 //!
 //! ```text
 //!            failures in a row, and the cap allows it
@@ -11,18 +11,18 @@
 //!                               +----------------------------+
 //! ```
 //!
-//! An instance on trial gets one call, which decides. If it has not ended after another pause, there is a
-//! second one, and so on: a call may last for hours, and the first that ends decides.
+//! An instance on trial gets one call, which decides. If it has not ended after another pause, there is a second
+//! one, and so on: a call may last for hours, and the first that ends decides.
 
 use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-/// When an instance is kept from calls, and for how long.
+/// When an instance is excluded from calls, and for how long.
 ///
-/// This concerns one client: it tells nothing to the others, nor to the servers.
+/// This applies to one client: neither other clients nor the servers learn of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it has an effect where it is given to a picker or a directory"]
+#[must_use = "it takes effect when passed to a picker or a directory"]
 pub struct Ejection {
     failures: u32,
     first_pause: Duration,
@@ -45,47 +45,47 @@ impl Ejection {
     }
 
     lockkeeper_client::setters! {
-        /// How many calls in a row must fail, at least 1 (0 is taken for 1). Default: 5.
+        /// Sets how many calls in a row must fail, at least 1 (0 counts as 1). Default: 5.
         pub fn failures(self, in_a_row: u32) => self.failures = in_a_row.max(1);
 
-        /// How long the first ejection lasts, and the longest. Each one lasts twice as long as the one
-        /// before, until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
+        /// Sets how long the first ejection lasts, and the longest. Each one lasts twice as long as the one before,
+        /// until the instance was healthy for as long as its last pause. Default: 1 s and 60 s.
         pub fn pauses(self, first: Duration, longest: Duration) =>
             (self.first_pause, self.longest_pause) = (first, longest.max(first));
 
-        /// How many of a hundred instances may be ejected at once, rounded down to whole instances; more
-        /// than 100 is taken for 100. What fails beyond it goes on being called. Default: 50.
+        /// Sets the percentage of instances that may be ejected at once, rounded down to whole instances; more than
+        /// 100 counts as 100. Failing instances above it still get calls. Default: 50.
         ///
-        /// When many fail at once, it is more often the client, its network or its requests. Instances on
-        /// trial count as ejected; those of weight 0 do not count at all.
+        /// If many fail at once, the cause is more often the client, its network or its requests. Instances on
+        /// trial count as ejected; those of weight 0 are not counted at all.
         pub fn at_most_percent(self, percent: u8) => self.percent = percent.min(100);
     }
 
-    /// How many of so many instances may be ejected.
+    /// How many of this number of instances may be ejected.
     pub(crate) fn cap(&self, instances: usize) -> usize {
         instances * usize::from(self.percent) / 100
     }
 
-    /// How long the next ejection lasts, after so many.
+    /// How long the next ejection lasts, after this number of earlier ones.
     fn pause(&self, earlier: u32) -> Duration {
         let factor = 1_u32.checked_shl(earlier).unwrap_or(u32::MAX);
         self.first_pause.saturating_mul(factor).min(self.longest_pause)
     }
 }
 
-/// How an instance stands with a [`Picker`](crate::Picker).
+/// The state of an instance in a [`Picker`](crate::Picker).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InstanceHealth {
     /// It gets calls.
     Healthy,
-    /// It gets no calls until then, unless there is no other instance.
+    /// It gets no calls until then, unless it is the only instance.
     Ejected {
         /// The end of the pause, by the picker's clock.
         until: Instant,
     },
-    /// Its pause is over. It gets one call, which decides; and another one after each further pause in
-    /// which none has ended.
+    /// Its pause is over. It gets one call, which decides; and another one after each further pause in which none
+    /// has ended.
     OnTrial,
 }
 
@@ -94,23 +94,23 @@ pub enum InstanceHealth {
 pub(crate) enum CallVerdict {
     Good,
     Failed,
-    /// Nobody waited for its end.
+    /// The caller did not wait for the end.
     GivenUp,
 }
 
-/// Which of the periods between ejections a call began in. What is told of an earlier one is old news.
+/// The period between ejections in which a call began. Results from earlier periods are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Period(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HealthState {
     Healthy,
     Ejected {
         until: Instant,
     },
-    /// It waits for its one call.
+    /// It waits for its trial call.
     Due,
-    /// The call is under way. If it has not ended by then, another one is due.
+    /// The trial call is in flight. If it has not ended by then, another one is due.
     OnTrial {
         until: Instant,
     },
@@ -118,8 +118,8 @@ enum State {
 
 /// The record of one instance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
-    state: State,
+pub(crate) struct HealthRecord {
+    state: HealthState,
     /// Failures in a row.
     failures: u32,
     /// Ejections since it was last healthy for long enough.
@@ -129,10 +129,10 @@ pub(crate) struct Record {
     period: Period,
 }
 
-impl Record {
+impl HealthRecord {
     pub(crate) fn new() -> Self {
         Self {
-            state: State::Healthy,
+            state: HealthState::Healthy,
             failures: 0,
             ejections: 0,
             last_pause: Duration::ZERO,
@@ -143,39 +143,39 @@ impl Record {
 
     pub(crate) fn health(&self) -> InstanceHealth {
         match self.state {
-            State::Healthy => InstanceHealth::Healthy,
-            State::Ejected { until } => InstanceHealth::Ejected { until },
-            State::Due | State::OnTrial { .. } => InstanceHealth::OnTrial,
+            HealthState::Healthy => InstanceHealth::Healthy,
+            HealthState::Ejected { until } => InstanceHealth::Ejected { until },
+            HealthState::Due | HealthState::OnTrial { .. } => InstanceHealth::OnTrial,
         }
     }
 
     /// Whether it may be picked while others may.
     pub(crate) fn takes_calls(&self) -> bool {
-        matches!(self.state, State::Healthy | State::Due)
+        matches!(self.state, HealthState::Healthy | HealthState::Due)
     }
 
-    /// Whether it waits for a call that decides.
+    /// Whether it waits for a trial call.
     pub(crate) fn is_due(&self) -> bool {
-        self.state == State::Due
+        self.state == HealthState::Due
     }
 
     /// Whether it counts against the cap.
     pub(crate) fn is_out(&self) -> bool {
-        self.state != State::Healthy
+        self.state != HealthState::Healthy
     }
 
     pub(crate) fn pause_ends(&self) -> Option<Instant> {
         match self.state {
-            State::Ejected { until } => Some(until),
+            HealthState::Ejected { until } => Some(until),
             _ => None,
         }
     }
 
-    /// When the clock changes how it stands.
+    /// When the state changes with time.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         match self.state {
-            State::Ejected { until } | State::OnTrial { until } => Some(until),
-            State::Healthy | State::Due => None,
+            HealthState::Ejected { until } | HealthState::OnTrial { until } => Some(until),
+            HealthState::Healthy | HealthState::Due => None,
         }
     }
 
@@ -187,30 +187,30 @@ impl Record {
         self.period
     }
 
-    /// Ends its pause, or the time for its trial, if that is over. Tells whether something changed.
+    /// Ends its pause, or the time for its trial, if that is over. Returns whether the state changed.
     pub(crate) fn look_at_clock(&mut self, now: Instant) -> bool {
         let is_over = self.next_look().is_some_and(|until| until <= now);
         if is_over {
-            self.state = State::Due;
+            self.state = HealthState::Due;
         }
         is_over
     }
 
-    /// It was picked. Tells whether that changes who may be picked.
+    /// Records a pick. Returns whether the set of instances that may be picked changes.
     pub(crate) fn picked(&mut self, now: Instant) -> bool {
-        let is_trial = self.state == State::Due;
+        let is_trial = self.state == HealthState::Due;
         if is_trial {
-            self.state = State::OnTrial { until: now + self.last_pause };
+            self.state = HealthState::OnTrial { until: now + self.last_pause };
         }
         is_trial
     }
 
-    /// It is healthy again, for a reason that is not its own.
+    /// Makes it healthy, for a reason other than its own calls.
     pub(crate) fn pardon(&mut self, now: Instant) {
         self.become_healthy(now);
     }
 
-    /// A call of this period has ended. Tells whether that changes who may be picked.
+    /// Records the end of a call of this period. Returns whether the set of instances that may be picked changes.
     pub(crate) fn ended(
         &mut self,
         verdict: CallVerdict,
@@ -224,7 +224,7 @@ impl Record {
         }
 
         match (verdict, self.state) {
-            (CallVerdict::Good, State::Healthy) => {
+            (CallVerdict::Good, HealthState::Healthy) => {
                 self.failures = 0;
                 if now.since(self.healthy_since) >= self.last_pause {
                     self.ejections = 0;
@@ -235,7 +235,7 @@ impl Record {
                 self.become_healthy(now);
                 true
             }
-            (CallVerdict::Failed, State::Healthy) => {
+            (CallVerdict::Failed, HealthState::Healthy) => {
                 self.failures = self.failures.saturating_add(1);
                 let is_due = has_room && self.failures >= ejection.failures;
                 if is_due {
@@ -243,34 +243,34 @@ impl Record {
                 }
                 is_due
             }
-            (CallVerdict::Failed, State::Due | State::OnTrial { .. }) => {
+            (CallVerdict::Failed, HealthState::Due | HealthState::OnTrial { .. }) => {
                 self.eject(ejection, now);
                 true
             }
-            (CallVerdict::GivenUp, State::OnTrial { .. }) => {
-                self.state = State::Due;
+            (CallVerdict::GivenUp, HealthState::OnTrial { .. }) => {
+                self.state = HealthState::Due;
                 true
             }
-            // It was called because there was no other, and its pause goes on.
-            (CallVerdict::Failed, State::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
+            // It was called because no other was available, and its pause continues.
+            (CallVerdict::Failed, HealthState::Ejected { .. }) | (CallVerdict::GivenUp, _) => false,
         }
     }
 
     fn eject(&mut self, ejection: &Ejection, now: Instant) {
         self.last_pause = ejection.pause(self.ejections);
-        self.state = State::Ejected { until: now + self.last_pause };
+        self.state = HealthState::Ejected { until: now + self.last_pause };
         self.ejections = self.ejections.saturating_add(1);
         self.period = Period(self.period.0.wrapping_add(1));
     }
 
     fn become_healthy(&mut self, now: Instant) {
-        (self.state, self.failures, self.healthy_since) = (State::Healthy, 0, now);
+        (self.state, self.failures, self.healthy_since) = (HealthState::Healthy, 0, now);
     }
 }
 
 #[cfg(test)]
-impl Record {
-    /// As after so many failures and ejections that every counter is at its end.
+impl HealthRecord {
+    /// The state after so many failures and ejections that every counter is at its maximum.
     pub(crate) fn at_its_limits(&mut self) {
         (self.failures, self.ejections, self.period) = (u32::MAX, u32::MAX, Period(u32::MAX));
     }

@@ -1,15 +1,15 @@
-//! What an instance has to do, as this client sees it.
+//! The load of an instance, as this client sees it.
 
 use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-/// How far the average of the latency looks back: a latency this old counts e times less than one of now. It
-/// is also this many picks, where these take longer: with few calls, nothing newer is known.
-const MEMORY: Duration = Duration::from_secs(1);
-const MEMORY_PICKS: f64 = 16.0;
+/// The time constant of the latency average: a latency this old counts e times less than a current one. It is also
+/// this many picks, if these take longer: with few calls, no newer values exist.
+const TIME_CONSTANT: Duration = Duration::from_secs(1);
+const TIME_CONSTANT_PICKS: f64 = 16.0;
 
-/// When something happens: by the clock, and by how many picks there were before.
+/// The time of an event: by the clock, and by the number of earlier picks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moment {
     pub(crate) time: Instant,
@@ -17,17 +17,17 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// How long ago it was, in units after which it counts e times less.
+    /// The age in units of the time constant.
     fn age(self, now: Self) -> f64 {
-        let by_time = now.time.since(self.time).as_secs_f64() / MEMORY.as_secs_f64();
-        let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / MEMORY_PICKS;
+        let by_time = now.time.since(self.time).as_secs_f64() / TIME_CONSTANT.as_secs_f64();
+        let by_picks = f64::from(now.picks.wrapping_sub(self.picks)) / TIME_CONSTANT_PICKS;
         by_time.min(by_picks)
     }
 }
 
-/// By how much one must have less to do than another, so that it is more than chance: without such a
-/// bound, the faster of two equal instances would get three calls of four.
-const CLEARLY: f64 = 1.25;
+/// The factor by which loads must differ to be more than chance: without such a bound, the faster of two equal
+/// instances would get three of four calls.
+const CLEAR_FACTOR: f64 = 1.25;
 
 /// The calls to one instance.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Load {
 #[derive(Clone, Copy, Debug)]
 struct Average {
     seconds: f64,
-    /// Of how many samples, as far as that matters.
+    /// The number of samples, as far as it matters.
     samples: u16,
     at: Moment,
 }
@@ -56,16 +56,15 @@ impl Load {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Counts how long a call took that was answered; but not the first, which has the set-up of a
-    /// connection in it, and caches that are empty.
+    /// Records the duration of an answered call; but not of the first one, which includes connection set-up and
+    /// cold caches.
     pub(crate) fn answered(&mut self, took: Duration, now: Moment) {
         if std::mem::replace(&mut self.is_warm, true) {
             self.count(took, now);
         }
     }
 
-    /// Counts how long a call took that had no answer when it was given up: the instance is at least as
-    /// slow as that.
+    /// Records the duration of a call that was dropped without an answer: the instance is at least as slow as that.
     pub(crate) fn given_up(&mut self, took: Duration, now: Moment) {
         let is_slower = |average: Average| took.as_secs_f64() > average.seconds;
         if self.latency.is_none_or(is_slower) {
@@ -73,16 +72,16 @@ impl Load {
         }
     }
 
-    /// Counts that a call failed, which tells nothing of how long an answer takes: the average is as new as
-    /// if the instance had answered as before. It must not fade, or an instance that only fails would look
-    /// faster with each second.
+    /// Records a failed call, which does not show how long an answer takes: the average becomes as new as if the
+    /// instance had answered as before. It must not fade, or an instance that only fails would look faster with
+    /// each second.
     pub(crate) fn failed(&mut self, now: Moment) {
         if let Some(average) = &mut self.latency {
             average.at = now;
         }
     }
 
-    /// The first samples count the same each. Later, the weight of one depends on the time since the last,
+    /// The first samples have equal weights. Later, the weight of a sample depends on the time since the last one,
     /// so that a burst of calls counts no more than one call.
     fn count(&mut self, took: Duration, now: Moment) {
         let sample = took.as_secs_f64();
@@ -98,7 +97,7 @@ impl Load {
         self.latency = Some(next);
     }
 
-    /// The average of the latency, if two calls were answered.
+    /// The average latency, if two calls were answered.
     pub(crate) fn latency(&self) -> Option<Duration> {
         Some(Duration::from_secs_f64(self.latency?.seconds))
     }
@@ -109,19 +108,19 @@ impl Load {
 pub(crate) struct LoadedInstance {
     pub(crate) load: Load,
     pub(crate) weight: u32,
-    /// How many calls in a row have failed. Failures come fast: without this, an instance that
-    /// answers nothing would look like one with little to do.
+    /// Failed calls in a row. Failures come fast: without this, an instance that answers nothing would look idle.
     pub(crate) failures: u32,
 }
 
-/// Whether the second of two has clearly less to do than the first. Latencies are compared as of `now`.
-/// Without it, only calls in flight are: what went wrong once is no reason to call an instance never again.
+/// Whether the second of two is clearly less loaded than the first. Latencies are compared as of `now`. Without it,
+/// only calls in flight are compared, so that a past failure does not exclude an instance forever.
 pub(crate) fn has_less_to_do(
     second: LoadedInstance,
     first: LoadedInstance,
     now: Option<Moment>,
 ) -> bool {
-    // One call of the lighter of the two is the unit, so that a heavy one with one call counts as idle.
+    // The unit is one call of the instance with the smaller weight, so that a heavy one with one call counts as
+    // idle.
     let unit = f64::from(first.weight.min(second.weight));
     let work = |of: LoadedInstance| {
         let queued = 1.0 + f64::from(of.load.in_flight) * unit / f64::from(of.weight);
@@ -130,14 +129,14 @@ pub(crate) fn has_less_to_do(
     };
     let (mut first_work, mut second_work) = (work(first), work(second));
 
-    // Latencies count only if both are known: one that was never called is not infinitely fast.
+    // Latencies count only if both are known: an instance that was never called is not infinitely fast.
     let latencies = (first.load.latency, second.load.latency, now);
     if let (Some(first), Some(second), Some(now)) = latencies {
-        // Each average fades with its age, so that an instance that nobody calls because it was slow is
-        // tried again. Only their ratio counts: one exponential, and none that fades to nothing.
+        // Each average fades with its age, so that an instance that gets no calls because it was slow is tried
+        // again. Only their ratio counts: one exponential, which does not underflow.
         first_work *= first.seconds;
         second_work *=
             second.seconds * (first.at.age(now) - second.at.age(now)).exp().min(f64::MAX);
     }
-    second_work * CLEARLY < first_work
+    second_work * CLEAR_FACTOR < first_work
 }

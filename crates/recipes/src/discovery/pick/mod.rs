@@ -1,17 +1,16 @@
-//! Choosing which instance the next call goes to.
+//! Choosing the instance for the next call.
 //!
 //! ```text
-//!   picker          Picker: picks and outcomes, for any number of tasks; Call: one call under way
-//!   balancer        instances, the calls under way, and the choice (pure)
-//!   pool            those that may be picked, and their weights (pure)
-//!   health          which instances are kept from calls, and for how long (pure)
+//!   picker          Picker: picks and outcomes, for any number of tasks; Call: one call in flight
+//!   balancer        instances, the calls in flight, and the choice (pure)
+//!   pool            the instances that may be picked, and their weights (pure)
+//!   health          which instances are excluded from calls, and for how long (pure)
 //!   load            calls in flight, and the moving average of latency (pure)
-//!   rendezvous      which instance a key belongs to (pure; a protocol)
-//!   candidate       what is known of an instance
+//!   rendezvous      which instance owns a key (pure; a protocol)
+//!   candidate       what a picker needs to know about an instance
 //! ```
 //!
-//! Invariant: a pick reads no socket and allocates nothing, and it fails only if there is no instance
-//! with a weight.
+//! Invariant: a pick reads no socket and allocates nothing, and it fails only if no instance has a weight.
 
 mod balancer;
 mod candidate;

@@ -1,4 +1,4 @@
-//! [`Picker`]: picks an instance for each call, and learns from how the calls end.
+//! [`Picker`]: picks an instance for each call, and learns from the outcomes.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -12,26 +12,25 @@ use crate::discovery::pick::health::{CallVerdict, Ejection};
 
 type Now = Box<dyn Fn() -> Instant + Send + Sync>;
 
-/// Picks an instance of one service for each call, and learns from how the calls end. Clones share
-/// everything.
+/// Picks an instance of one service for each call, and learns from the outcomes. Clones share all state.
 ///
 /// # Guarantees
 ///
 /// - Only instances of the last [`Picker::update`] are picked, and never one of weight 0.
-/// - An instance whose calls fail is left out for growing pauses; but never so many at once that
-///   the [cap](Ejection::at_most_percent) is exceeded, nor the last one.
-/// - What is known of an instance outlives updates, and ends when it leaves.
+/// - An instance whose calls fail is excluded for growing pauses; but never so many at once that the
+///   [cap](Ejection::at_most_percent) is exceeded, and never the last one.
+/// - The state of an instance is kept over updates, and dropped when the instance leaves.
 ///
 /// # Not guaranteed
 ///
-/// - The load that other clients make is seen only as latency.
-/// - An instance that has left is picked until the update that says so.
+/// - The load from other clients is seen only as latency.
+/// - An instance that has left is picked until the update that removes it.
 ///
 /// # Cost
 ///
-/// - A pick costs no round trip and no allocation. It takes no more than 100 ns with 100 instances,
-///   and a few times that by [`Pick::Key`].
-/// - An update takes O(n log n), and picks wait for it.
+/// - A pick costs no round trip and no allocation. It takes at most 100 ns with 100 instances, and a few times that
+///   with [`Pick::Key`].
+/// - An update takes O(n log n), and blocks picks.
 ///
 /// # Examples
 ///
@@ -68,8 +67,8 @@ struct PickerInner<T> {
     balancer: Mutex<Balancer<T>>,
 }
 
-/// The options of a [`Picker`].
-#[must_use = "there is no picker before `build`"]
+/// Options of a [`Picker`].
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct PickerBuilder<T> {
     zone: Option<String>,
     ejection: Ejection,
@@ -80,30 +79,29 @@ pub struct PickerBuilder<T> {
 
 impl<T: Candidate> PickerBuilder<T> {
     lockkeeper_client::setters! {
-        /// The zone of this client. Its instances get all calls for as long as one of them takes calls;
-        /// otherwise, and for [`Pick::Key`] always, those of all zones do. Default: none.
+        /// Sets the zone of this client. Its instances get all calls as long as one of them takes calls; otherwise,
+        /// and always for [`Pick::Key`], instances of all zones do. Default: none.
         ///
-        /// An ejected instance of another zone gets one call after each pause, as it would in this zone: or
-        /// it would stay ejected for as long as this zone answers, and count against
-        /// [`Ejection::at_most_percent`].
+        /// An ejected instance of another zone gets one call after each pause, as it would in this zone: otherwise
+        /// it would stay ejected as long as this zone answers, and count against [`Ejection::at_most_percent`].
         ///
-        /// A zone with few instances and many clients is loaded more than the others.
+        /// A zone with few instances and many clients has a higher load than others.
         pub fn zone(self, zone: impl Into<String>) => self.zone = Some(zone.into());
 
-        /// When an instance is ejected because its calls fail, and for how long. Default:
+        /// Sets when an instance is ejected because its calls fail, and for how long. Default:
         /// [`Ejection::default`].
         pub fn ejection(self, ejection: Ejection) => self.ejection = ejection;
 
-        /// Where the random numbers come from, so that a run can be repeated. Default: another seed for
-        /// each picker.
+        /// Sets the seed of the random numbers, so that a run is reproducible. Default: a random seed for each
+        /// picker.
         pub fn seed(self, seed: u64) => self.seed = Some(seed);
 
-        /// What latency and pauses are measured by. It must not go back. Default: [`Clock::now`].
+        /// Sets the clock that measures latency and pauses. It must not go back. Default: [`Clock::now`].
         pub fn clock(self, now: impl Fn() -> Instant + Send + Sync + 'static) =>
             self.now = Some(Box::new(now));
     }
 
-    /// The picker, without instances.
+    /// Creates the picker, without instances.
     pub fn build(self) -> Picker<T> {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let balancer = Mutex::new(Balancer::new(self.ejection, self.zone, seed));
@@ -113,34 +111,33 @@ impl<T: Candidate> PickerBuilder<T> {
 }
 
 impl<T: Candidate> Picker<T> {
-    /// A picker with other options than the usual ones.
+    /// The options of a picker.
     pub fn builder() -> PickerBuilder<T> {
         let (zone, ejection, candidates) = (None, Ejection::default(), PhantomData);
         PickerBuilder { zone, ejection, seed: None, now: None, candidates }
     }
 
-    /// Replaces the instances to pick from. Calls in flight, latency and failures of those that stay
-    /// are kept; what is known of those that have left is dropped, also if they come back.
+    /// Replaces the instances to pick from. Calls in flight, latency and failures of those that stay are kept; the
+    /// state of those that have left is dropped, also if they come back.
     pub fn update(&self, instances: impl IntoIterator<Item = Arc<T>>) {
         let instances = instances.into_iter().collect();
         let now = (self.shared.now)();
         self.shared.balancer().update(instances, now);
     }
 
-    /// The instance for the next call, which begins now.
+    /// Picks the instance for the next call, which begins now.
     ///
     /// # Errors
     ///
-    /// There is no instance with a weight. That all of them are ejected is no error: then those are
-    /// picked.
+    /// If no instance has a weight. If all are ejected, one of them is picked.
     pub fn pick(&self, how: Pick<'_>) -> Result<Call<T>, PickError> {
         let now = (self.shared.now)();
         let (instance, ticket) = self.shared.balancer().pick(how, now)?;
         Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: CallVerdict::Good })
     }
 
-    /// The same with none of these instances, for another try after a call has failed. A key goes to the instance
-    /// that it would belong to without them. Takes O(n).
+    /// Like [`Picker::pick`], without these instances, for another try after a failed call. A key goes to the
+    /// instance that it would belong to without them. Takes O(n).
     ///
     /// # Errors
     ///
@@ -151,8 +148,8 @@ impl<T: Candidate> Picker<T> {
         Ok(Call { shared: Arc::clone(&self.shared), instance, ticket, verdict: CallVerdict::Good })
     }
 
-    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no request
-    /// but the call.
+    /// Picks an instance, makes the call, and counts its outcome: `Err` as a failure. Makes no
+    /// request other than the call.
     ///
     /// # Errors
     ///
@@ -160,13 +157,12 @@ impl<T: Candidate> Picker<T> {
     ///
     /// # Session loss
     ///
-    /// Has no effect: a picker has no session.
+    /// None: a picker has no session.
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped before its end counts neither as good nor as failed, and the time that it
-    /// took by then as latency if the average is lower. To have calls fail that take too long, put the
-    /// time limit inside.
+    /// A call that is dropped before its end counts neither as good nor as failed; the time until then counts as
+    /// latency if the average is lower. To make slow calls fail, put the time limit inside the call.
     pub async fn run<F, V, E>(
         &self,
         how: Pick<'_>,
@@ -181,7 +177,7 @@ impl<T: Candidate> Picker<T> {
         Ok(picked.outcome(result))
     }
 
-    /// What is known of each instance, in the order of their ids. For people to look at: it allocates.
+    /// The recorded load of each instance, in the order of their ids. For display: it allocates.
     pub fn loads(&self) -> Vec<InstanceLoad<T>> {
         self.shared.balancer().show()
     }
@@ -201,10 +197,9 @@ impl<T> PickerInner<T> {
 
 /// A call to an instance, from its pick to its end.
 ///
-/// A `Call` that is dropped counts as good, with the time since the pick as its latency. So say so if
-/// it failed: with [`Call::failed`], or by passing the result through [`Call::outcome`] before the `?`
-/// that returns early. Where the future that makes the call may be dropped, such as by a time limit
-/// around it, use [`Picker::run`].
+/// A `Call` that is dropped counts as good, with the time since the pick as its latency. So report failures: with
+/// [`Call::failed`], or by passing the result through [`Call::outcome`] before the `?` that returns early. If the
+/// future that makes the call may be dropped, for example by a time limit around it, use [`Picker::run`].
 #[must_use = "a call that is dropped counts as good"]
 pub struct Call<T: Candidate> {
     shared: Arc<PickerInner<T>>,
@@ -219,17 +214,17 @@ impl<T: Candidate> Call<T> {
         &self.instance
     }
 
-    /// Counts the call as failed: the instance did not do what it is there for. An answer that says that
-    /// the request was wrong is no failure of the instance.
+    /// Counts the call as failed: the instance did not provide its service. An answer that rejects the request is
+    /// not a failure of the instance.
     pub fn failed(mut self) {
         self.verdict = CallVerdict::Failed;
     }
 
-    /// Counts the call by its result, which it returns: `Ok` as good, `Err` as failed.
+    /// Counts the call by its result, and returns it: `Ok` as good, `Err` as failed.
     ///
     /// # Errors
     ///
-    /// That of the call.
+    /// The error of the call.
     pub fn outcome<V, E>(mut self, result: Result<V, E>) -> Result<V, E> {
         self.verdict = match result {
             Ok(_) => CallVerdict::Good,
@@ -278,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Of two servers, by a clock that stands at so many seconds; the first failure ejects.
+    /// For two servers, with a clock in seconds; the first failure ejects.
     fn picker(seconds: &Arc<AtomicU64>) -> Picker<Server> {
         let clock = Arc::clone(seconds);
         let now = move || Instant::from_start(Duration::from_secs(clock.load(Ordering::Relaxed)));
@@ -294,7 +289,7 @@ mod tests {
         known.collect::<Vec<_>>().try_into().expect("two servers")
     }
 
-    /// What a future comes to that waits for nothing.
+    /// The output of a future that does not wait.
     fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => Some(output),
@@ -340,8 +335,8 @@ mod tests {
         assert_eq!(now_or_never(nobody), Some(Err(PickError::NoInstance)));
     }
 
-    /// A caller that loses interest, or a time limit around the call, says nothing of the instance: it
-    /// does not fail, and an instance on trial has not been tried.
+    /// A dropped future, or a time limit around the call, is no statement about the instance: it has not failed,
+    /// and an instance on trial has not been tried.
     #[test]
     fn a_run_that_is_dropped_counts_as_neither() {
         let seconds = Arc::new(AtomicU64::new(0));

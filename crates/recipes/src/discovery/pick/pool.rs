@@ -2,10 +2,10 @@
 
 use crate::discovery::pick::rendezvous;
 
-/// One that may be picked.
+/// An instance that may be picked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolMember {
-    /// Where the balancer keeps what it knows of it.
+    /// Its slot in the balancer.
     pub(crate) slot: usize,
     /// At least 1.
     pub(crate) weight: u32,
@@ -13,26 +13,26 @@ pub(crate) struct PoolMember {
     pub(crate) digest: u64,
 }
 
-/// Those that may be picked, in the order of their ids.
+/// The instances that may be picked, in the order of their ids.
 #[derive(Debug, Default)]
 pub(crate) struct PickPool {
     members: Vec<PoolMember>,
-    /// The sums of the weights up to and with each of them.
+    /// The cumulative weights.
     ends: Vec<u64>,
-    /// Whether all weights are the same.
+    /// Whether all weights are equal.
     is_even: bool,
     /// The next one in turn.
     next: usize,
 }
 
 impl PickPool {
-    /// Makes room for so many, so that replacing the members allocates nothing.
+    /// Reserves space, so that replacing the members does not allocate.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.members.reserve(count.saturating_sub(self.members.len()));
         self.ends.reserve(count.saturating_sub(self.ends.len()));
     }
 
-    /// Replaces the members. `next` is how many of them come before the next one in turn.
+    /// Replaces the members. `next` is the number of members before the next one in turn.
     pub(crate) fn replace(&mut self, members: impl Iterator<Item = PoolMember>, next: usize) {
         self.members.clear();
         self.members.extend(members);
@@ -52,12 +52,12 @@ impl PickPool {
         self.members.is_empty()
     }
 
-    /// The next one in turn, which stays that.
+    /// The next one in turn, without taking the turn.
     pub(crate) fn peek(&self) -> Option<PoolMember> {
         self.members.get(self.next).copied()
     }
 
-    /// The next one in turn. The pool is not empty.
+    /// Takes the next one in turn. The pool is not empty.
     pub(crate) fn take_turn(&mut self) -> PoolMember {
         let member = self.members[self.next];
         self.next += 1;
@@ -67,13 +67,13 @@ impl PickPool {
         member
     }
 
-    /// The one at this point of the weights laid end to end, where 2^64 is their sum.
+    /// The member at this point of the cumulative weights, scaled to 2^64.
     pub(crate) fn at(&self, point: u64) -> PoolMember {
         let point = scale(point, self.total());
         self.members[self.holder_of(point)]
     }
 
-    /// Two different ones by weight, from two random numbers; twice the same if there is only one.
+    /// Two different members by weight, from two random numbers; the same one twice if it is the only one.
     pub(crate) fn two(&self, random: u64, other_random: u64) -> (PoolMember, PoolMember) {
         let first = self.holder_of(scale(random, self.total()));
         let width = u64::from(self.members[first].weight);
@@ -82,14 +82,14 @@ impl PickPool {
             return (self.members[first], self.members[first]);
         }
 
-        // The second is drawn from the weights without those of the first.
+        // The second is drawn from the weights without that of the first.
         let point = scale(other_random, rest);
         let start = self.ends[first] - width;
         let second = self.holder_of(if point < start { point } else { point + width });
         (self.members[first], self.members[second])
     }
 
-    /// The one that a key belongs to, by its digest. The pool is not empty.
+    /// The owner of a key, by its digest. The pool is not empty.
     pub(crate) fn owner(&self, key: u64) -> PoolMember {
         let of = |member: &PoolMember| (rendezvous::draw(key, member.digest), member.weight);
         let (mut best, others) = self.members.split_first().expect("a member");
@@ -107,7 +107,7 @@ impl PickPool {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// The index of the member whose weight lies at this point, which is below the total.
+    /// The index of the member whose weight covers this point, which is below the total.
     fn holder_of(&self, point: u64) -> usize {
         if self.is_even {
             return (point / u64::from(self.members[0].weight)) as usize;
@@ -116,7 +116,7 @@ impl PickPool {
     }
 }
 
-/// A number below `total`, as far along as `point` is below 2^64.
+/// Scales a point from 2^64 to `total`.
 fn scale(point: u64, total: u64) -> u64 {
     ((u128::from(point) * u128::from(total)) >> 64) as u64
 }
@@ -125,7 +125,7 @@ fn scale(point: u64, total: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The second is drawn from the others, by weight, whichever the first is.
+    /// The second is drawn from the others, by weight, for every first one.
     #[test]
     fn two_are_different_and_both_by_weight() {
         let weights = [1, 2, 3, 4];

@@ -1,22 +1,22 @@
-//! Rendezvous hashing with weights: which of several members a key belongs to.
+//! Rendezvous hashing with weights: which of several members owns a key.
 //!
-//! Every member gets a draw for every key, and the best draw has the key. So when a member leaves, only
-//! its own keys move, and when one enters, keys move only to it. Heavier members draw better: the draw is
-//! the time of an exponential distribution whose rate is the weight, and the earliest has the key (the
-//! first of several such times belongs to each with a probability proportional to its rate).
+//! Every member gets a draw for every key, and the best draw owns the key. So when a member leaves, only its own
+//! keys move, and when one enters, keys move only to it. Heavier members draw better: the draw is the time of an
+//! exponential distribution whose rate is the weight, and the earliest time wins (each of several such times is the
+//! first with a probability proportional to its rate).
 //!
-//! This is a protocol, in integers only: programs in other languages, and of other versions, must come to
-//! the same answer. `docs/rendezvous.md` describes it, and has the test vectors that the tests here use.
+//! This is a protocol, in integers only: programs in other languages, and of other versions, must compute the same
+//! owner. `docs/rendezvous.md` describes it, and has the test vectors that the tests here use.
 
 /// The constants of FNV-1a for 64 bits.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// What SplitMix64 adds at each step.
+/// The increment of SplitMix64.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The bits after the binary point of a logarithm.
-const FRACTION: u32 = 32;
+/// The number of fractional bits of a logarithm.
+const FRACTION_BITS: u32 = 32;
 
 /// The digest of a key, or of a member's id.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
@@ -24,7 +24,7 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
     mix(bytes.iter().fold(FNV_OFFSET, fold))
 }
 
-/// What a member draws for a key: the larger the better, among members of equal weight.
+/// The draw of a member for a key: larger is better, among members of equal weight.
 pub(crate) fn draw(key: u64, member: u64) -> u64 {
     mix((key ^ member).wrapping_add(STEP))
 }
@@ -38,7 +38,7 @@ fn mix(mut x: u64) -> u64 {
 
 /// Whether the first of two draws beats the second, each with the weight of its member, which is not 0.
 ///
-/// Equal draws are told apart by the ids of the members: the smaller one, compared as bytes, wins.
+/// Equal draws are decided by the ids of the members: the smaller one, compared as bytes, wins.
 pub(crate) fn beats((draw, weight): (u64, u32), (other, other_weight): (u64, u32)) -> bool {
     if weight == other_weight {
         return draw > other;
@@ -49,24 +49,24 @@ pub(crate) fn beats((draw, weight): (u64, u32), (other, other_weight): (u64, u32
 }
 
 /// Minus the logarithm, to the base of 2, of a draw as a fraction of 2^64: from 1 to 2^38, with
-/// [`FRACTION`] bits after the point. It never grows as the draw grows.
+/// [`FRACTION_BITS`] bits after the point. It never grows as the draw grows.
 fn time(draw: u64) -> u64 {
     let draw = draw | 1;
     let zeros = draw.leading_zeros();
     let whole = u64::from(63 - zeros);
 
-    // The bits below the highest one: the first eight of them choose a piece of the curve, and the next
-    // 32 how far along it.
+    // The bits below the highest one: the first eight of them select a segment of the curve, and the next 32 the
+    // position in it.
     let below = draw << zeros << 1;
     let piece = (below >> 56) as usize;
     let along = (below << 8) >> 32;
     let (from, to) = (LOGARITHMS[piece], LOGARITHMS[piece + 1]);
-    let part = from + (((to - from) * along) >> FRACTION);
+    let part = from + (((to - from) * along) >> FRACTION_BITS);
 
-    (64 << FRACTION) - ((whole << FRACTION) + part)
+    (64 << FRACTION_BITS) - ((whole << FRACTION_BITS) + part)
 }
 
-/// The logarithms, to the base of 2, of 1 + i/256, rounded to [`FRACTION`] bits after the point.
+/// The logarithms, to the base of 2, of 1 + i/256, rounded to [`FRACTION_BITS`] bits after the point.
 static LOGARITHMS: [u64; 257] = logarithms();
 
 const fn logarithms() -> [u64; 257] {
@@ -76,19 +76,19 @@ const fn logarithms() -> [u64; 257] {
         table[i] = logarithm(256 + i as u128);
         i += 1;
     }
-    table[256] = 1 << FRACTION;
+    table[256] = 1 << FRACTION_BITS;
     table
 }
 
-/// The logarithm of `number` / 256, for numbers from 256 to 511. Each squaring of a number between 1 and
-/// 2 doubles its logarithm, and so brings out one more bit of it.
+/// The logarithm of `number` / 256, for numbers from 256 to 511. Each squaring of a number between 1 and 2 doubles
+/// its logarithm, and so yields one more bit of it.
 const fn logarithm(number: u128) -> u64 {
     const POINT: u32 = 62;
     const EXTRA: u32 = 8;
 
     let mut square = number << (POINT - 8);
     let mut bits: u64 = 0;
-    let mut left = FRACTION + EXTRA;
+    let mut left = FRACTION_BITS + EXTRA;
     while left > 0 {
         square = (square * square) >> POINT;
         bits <<= 1;
@@ -105,7 +105,7 @@ const fn logarithm(number: u128) -> u64 {
 mod tests {
     use super::*;
 
-    /// The vectors of `docs/rendezvous.md`, from another implementation.
+    /// The vectors of `docs/rendezvous.md`, from an independent implementation.
     #[test]
     fn agrees_with_the_description() {
         assert_eq!(digest(b""), 0xf52a_15e9_a9b5_e89b);
@@ -129,7 +129,7 @@ mod tests {
     fn the_table_has_the_logarithms() {
         assert_eq!(LOGARITHMS.iter().sum::<u64>(), 614_909_757_894);
         for (i, entry) in LOGARITHMS.iter().enumerate() {
-            let exact = (1.0 + i as f64 / 256.0).log2() * (1_u64 << FRACTION) as f64;
+            let exact = (1.0 + i as f64 / 256.0).log2() * (1_u64 << FRACTION_BITS) as f64;
             assert_eq!(*entry, exact.round() as u64, "{i}");
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Equal weights are a shortcut, and no other rule.
+        /// Equal weights are a shortcut, and not another rule.
         #[test]
         fn equal_weights_are_no_special_case(a: u64, b: u64, weight in 1_u32..) {
             let (early, late) = (time(a), time(b));

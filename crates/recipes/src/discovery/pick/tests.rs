@@ -1,4 +1,4 @@
-//! Picks are counted, and time is what the tests say.
+//! Counts picks, with a clock that the tests set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,8 +88,8 @@ impl Scene {
         counts
     }
 
-    /// Picks of two, each call after the one before and a pause: the ids. `took` says how long a call takes,
-    /// by its number and the id.
+    /// Picks of two, each call after the one before and a pause: the ids. `took` returns how long a call takes,
+    /// given its number and the id.
     fn one_by_one(
         &mut self,
         calls: usize,
@@ -175,9 +175,9 @@ fn clients_begin_in_different_places() {
     assert_eq!(firsts.collect::<BTreeSet<_>>().len(), 10);
 }
 
-/// Who is next in turn stays that when others come and go; when it goes, the one after it is next.
+/// The next one in turn stays the same when others come and go; when it leaves, the one after it is next.
 #[test]
-fn turns_go_on_when_instances_change() {
+fn turns_continue_when_instances_change() {
     let mut scene = Scene::new(&[1; 6]);
     while scene.call(Pick::RoundRobin) != "web-002" {}
 
@@ -211,7 +211,7 @@ fn power_of_two_keeps_to_weights_while_all_are_equal() {
     }
 }
 
-/// The calls that are held open make up the difference: each instance has as many as its weight says.
+/// The calls that are kept open balance the load: each instance has as many as its weight says.
 #[test]
 fn power_of_two_levels_calls_in_flight() {
     let mut scene = Scene::new(&[1, 1, 1, 1, 4]);
@@ -225,8 +225,7 @@ fn power_of_two_levels_calls_in_flight() {
     }
 }
 
-/// Of ten instances one takes ten times as long. The calls are one after the other, so that only latency
-/// tells.
+/// Of ten instances, one takes ten times as long. The calls are sequential, so that only latency matters.
 #[test]
 fn power_of_two_avoids_the_slow_and_tries_them_again() {
     let took = |_, id: &str| millis(if id == "web-004" { 100 } else { 10 });
@@ -236,8 +235,8 @@ fn power_of_two_avoids_the_slow_and_tries_them_again() {
     assert!(calls_to("web-004", &picked[2_000..]) > 0, "never tried again");
 }
 
-/// Calls to one instance take ten times as long at the beginning. The first alone, which is so often slow,
-/// costs it nothing; after a few, it is back as soon as it was tried some times more.
+/// Calls to one instance take ten times as long at the beginning. A slow first call, which is common, has no
+/// effect; after a few, it has its share again once it was tried some times more.
 #[test]
 fn power_of_two_forgives_a_slow_start() {
     for (slow_calls, settling) in [(1, 0), (3, 5_000)] {
@@ -253,10 +252,10 @@ fn power_of_two_forgives_a_slow_start() {
     }
 }
 
-/// One call in the middle takes a hundred times as long, as when a program is paused for a moment. Its
-/// instance has its share again after some seconds, or some dozens of calls where these are few.
+/// One call in the middle takes a hundred times as long, as if a program was paused for a moment. Its instance has
+/// its share again after some seconds, or some dozens of calls if there are few.
 ///
-/// Seen to fail with an average that looks back for 10 s, however many calls there are: 6 of 300.
+/// Fails with an average that always covers 10 s: 6 of 300.
 #[test]
 fn power_of_two_forgives_a_slow_call() {
     for (pause, away) in [(0, 400), (1_000, 100)] {
@@ -274,7 +273,7 @@ fn power_of_two_forgives_a_slow_call() {
     }
 }
 
-/// With a call each second, one that takes ten times as long is still told from the others.
+/// With a call each second, an instance that takes ten times as long is still recognised.
 #[test]
 fn power_of_two_avoids_the_slow_where_calls_are_few() {
     let took = |_, id: &str| millis(if id == "web-001" { 100 } else { 10 });
@@ -283,7 +282,7 @@ fn power_of_two_avoids_the_slow_where_calls_are_few() {
     assert!(slow < 60, "{slow} of 600 calls");
 }
 
-/// What differs by a few percent is the same: the calls are not for the fastest alone.
+/// Differences of a few percent are ignored: the calls do not all go to the fastest.
 #[test]
 fn power_of_two_takes_no_notice_of_small_differences() {
     let number = |id: &str| id.trim_start_matches("web-").parse::<u64>().unwrap();
@@ -293,7 +292,7 @@ fn power_of_two_takes_no_notice_of_small_differences() {
     assert!(counts.iter().all(|count| (500..=1_500).contains(count)), "{counts:?}");
 }
 
-/// Failures come fast. Where the cap keeps one that fails from being ejected, it must not look idle.
+/// Failures come fast. If the cap prevents the ejection of a failing instance, it must not look idle.
 #[test]
 fn power_of_two_is_not_attracted_by_failures() {
     let mut scene = Scene::with(Ejection::never(), None, nodes(&[1; 10]));
@@ -315,9 +314,9 @@ fn power_of_two_is_not_attracted_by_failures() {
     assert!(failed < 50, "{failed} of 1,000 calls went to the one that fails");
 }
 
-/// The same for one that answered before: its latency must not fade while its failures are news.
+/// The same for an instance that answered before: its latency must not fade while it fails.
 ///
-/// Seen to fail when a failure left the age of the latency as it was: 1,839 of 3,000 calls.
+/// Fails when a failure does not renew the latency: 1,839 of 3,000 calls.
 #[test]
 fn power_of_two_is_not_attracted_by_failures_after_answers() {
     let mut scene = Scene::with(Ejection::never(), None, nodes(&[1; 3]));
@@ -335,10 +334,10 @@ fn power_of_two_is_not_attracted_by_failures_after_answers() {
     assert!(failed < 200, "{failed} of 3,000 calls went to the one that fails");
 }
 
-/// An instance that was not ready for its first call has its share as soon as it was tried again, also
-/// where no other has a call in flight.
+/// An instance that failed its first call has its share as soon as it was tried again, even if no other has a call
+/// in flight.
 ///
-/// Seen to fail when picks that do not look at latency looked at failures: 0 of 3,000 calls.
+/// Fails when picks that ignore latency do not ignore failures: 0 of 3,000 calls.
 #[test]
 fn power_of_two_forgives_a_first_failure() {
     let mut scene = Scene::new(&[1; 3]);
@@ -384,9 +383,8 @@ fn own_zone_first() {
     assert!(scene.count(Pick::Weighted, 100).keys().eq(["web-001", "web-003"]));
 }
 
-/// Symptom: all instances of the own zone fail, and calls never go to the other zone. Cause: that zone had
-/// failed before, its instances were due for a trial, no pick of the own zone could reach them, and
-/// they filled the cap.
+/// Symptom: all instances of the own zone fail, and calls never go to the other zone. Cause: that zone had failed
+/// before, its instances were due for a trial, no pick of the own zone could reach them, and they filled the cap.
 #[test]
 fn a_zone_that_recovered_is_there_when_the_own_one_fails() {
     let keys: Vec<_> = (0..20).map(|key| key.to_string()).collect();
@@ -457,7 +455,7 @@ fn keys_follow_weights() {
         assert!(count.abs_diff(expected) <= expected / 10, "{count} of {expected}");
     }
 
-    // A heavier weight draws keys from the others, and moves none between them.
+    // A larger weight takes keys from the others, and moves none between them.
     scene.balancer.update(nodes(&[1, 2, 6, 0, 4]), at(0));
     let after = owners(&mut scene, 20_000);
     assert!(before.iter().zip(&after).all(|(old, new)| old == new || new == "web-002"));
@@ -512,7 +510,7 @@ fn failures_in_a_row_eject_and_a_trial_decides() {
         now += pause * 1_000;
     }
 
-    // Answered, it is back; and its pauses go on growing until it has held out for as long as the last.
+    // Answered, it is back; and its pauses still grow until it was healthy for as long as the last one.
     let [(_, trial)] = picked(&mut scene, now).try_into().expect("one call decides");
     scene.balancer.end(trial, CallVerdict::Good, at(now));
     assert_eq!(picked(&mut scene, now).len(), 3);
@@ -530,7 +528,7 @@ fn failures_in_a_row_eject_and_a_trial_decides() {
     assert_eq!(scene.health("web-001"), InstanceHealth::Ejected { until: at(now + 1_000) });
 }
 
-/// A trial that nobody waited for proves nothing: there is another one.
+/// A trial whose caller did not wait for the end proves nothing: another one follows.
 #[test]
 fn a_trial_given_up_is_repeated() {
     let mut scene = Scene::with(Ejection::default().failures(1), None, nodes(&[1; 3]));
@@ -544,7 +542,7 @@ fn a_trial_given_up_is_repeated() {
     }
 }
 
-/// A call may last as long as a stream does: it does not keep its instance from calls until then.
+/// A call may last as long as a stream: it must not exclude its instance until then.
 #[test]
 fn a_trial_that_does_not_end_is_followed_by_another() {
     let mut scene = Scene::with(Ejection::default().failures(1), None, nodes(&[1; 3]));
@@ -558,12 +556,12 @@ fn a_trial_that_does_not_end_is_followed_by_another() {
     assert_eq!(begun, [1_000, 2_000, 3_000], "one for each pause");
     assert_eq!(scene.health("web-001"), InstanceHealth::OnTrial);
 
-    // Whichever ends first decides.
+    // The first one that ends decides.
     scene.balancer.end(trials[1].1, CallVerdict::Good, at(3_000));
     assert_eq!(scene.health("web-001"), InstanceHealth::Healthy);
 }
 
-/// Calls that began before an ejection end during it, or after it: they are old news.
+/// Calls that began before an ejection end during it, or after it: they are ignored.
 #[test]
 fn old_calls_do_not_count_again() {
     let mut scene = Scene::with(Ejection::default().failures(1), None, nodes(&[1; 2]));
@@ -597,7 +595,7 @@ fn the_cap_holds_when_all_fail() {
     }
 }
 
-/// Those that are left are ejected ones: better one of these than none.
+/// Only ejected ones are left: one of these is better than none.
 #[test]
 fn an_ejected_instance_is_better_than_none() {
     let ejection = Ejection::default().failures(1).at_most_percent(100);
@@ -629,14 +627,14 @@ fn what_is_known_stays_with_an_instance() {
     };
     let before = known(&scene, &open);
 
-    // Others come and go, weights change, and the order in which they are listed does not matter.
+    // Others come and go, weights change, and the order of the list does not matter.
     let mut changed: Vec<_> = (0..9).rev().map(|n| Arc::new(node(n, 3))).collect();
     changed.retain(|node| node.id != "web-003" || node.id == open);
     scene.balancer.update(changed, at(10));
     assert_eq!(known(&scene, &open), before);
     assert!(matches!(scene.health("web-001"), InstanceHealth::Ejected { .. }));
 
-    // It leaves and comes back: it is a new one, and its old call is none of its own.
+    // It leaves and comes back: it is a new one, and its old call is not counted.
     scene.balancer.update(Vec::new(), at(20));
     scene.balancer.update(nodes(&[1; 4]), at(30));
     assert_eq!(known(&scene, &open), (0, InstanceHealth::Healthy, false));
@@ -657,7 +655,7 @@ fn another_endpoint_starts_anew() {
     scene.balancer.update(vec![Arc::new(node(0, 1)), Arc::new(moved)], at(1));
     assert_eq!(scene.health("web-001"), InstanceHealth::Healthy);
 
-    // The calls to where it was end, and say nothing of where it is.
+    // Calls to the old address end, and say nothing about the new one.
     let (_, old) = scene.begin(Pick::RoundRobin, 2);
     let (_, other) = scene.begin(Pick::RoundRobin, 2);
     let again = |number| Arc::new(Node { address: 8, ..node(number, 1) });
@@ -690,7 +688,7 @@ fn no_counter_overflows() {
     }
 }
 
-/// Something that happens to a balancer.
+/// A step of the test.
 #[derive(Clone, Debug)]
 enum Step {
     Pick(u8),
@@ -715,7 +713,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Each gets what its weight says, off by a handful at most, however many picks there are.
+    /// Each gets its share by weight, off by a handful at most, for any number of picks.
     #[test]
     fn weighted_counts_are_those_of_the_weights(
         weights in proptest::collection::vec(0_u32..50, 1..20),
@@ -732,8 +730,8 @@ proptest! {
         }
     }
 
-    /// Whatever happens: the cap holds, picks go only to instances that are there, have a weight and are
-    /// not ejected (unless all are), and the calls in flight are those that have begun and not ended.
+    /// In all cases: the cap holds, picks go only to instances that exist, have a weight and are not ejected
+    /// (unless all are), and the calls in flight are those that have begun and not ended.
     #[test]
     fn a_balancer_keeps_its_promises(
         percent in 0_u8..=100,
@@ -792,7 +790,8 @@ proptest! {
     }
 }
 
-/// Symptom: five tries with one key called the same dead instance, beside healthy ones, and the fifth ejected it.
+/// Symptom: five tries with one key called the same dead instance, although others were healthy, and the fifth
+/// ejected it.
 #[test]
 fn what_was_tried_is_picked_last() {
     let all = nodes(&[1, 1, 1, 0]);
@@ -811,9 +810,9 @@ fn what_was_tried_is_picked_last() {
     }
 }
 
-/// All clients that have tried the same instances agree, and on the instance that the key moves to.
+/// All clients that have tried the same instances agree on the instance that the key moves to.
 #[test]
-fn a_key_goes_on_to_the_instance_that_it_would_belong_to() {
+fn a_key_moves_to_its_next_owner() {
     let all = nodes(&[1; 9]);
     let mut one = Balancer::new(Ejection::default(), None, 1);
     one.update(all.clone(), at(0));
@@ -828,7 +827,7 @@ fn a_key_goes_on_to_the_instance_that_it_would_belong_to() {
     }
 }
 
-/// An ejected instance is left out while another one is not tried, and is better than none.
+/// An ejected instance is left out while another one is untried, and is better than none.
 #[test]
 fn an_ejected_instance_is_tried_when_no_other_is_left() {
     let all = nodes(&[1, 1, 1]);

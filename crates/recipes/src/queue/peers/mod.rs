@@ -1,8 +1,9 @@
-//! Queues in the layouts of Curator and kazoo, which programs on these libraries share.
+//! Queues in the layouts of Curator and kazoo, shared with programs on these libraries.
 //!
-//! There is no node that tells of a change, no list of consumers and no version that tells takes apart. So the
-//! directories of items and claims are watched themselves. A claim has a name that is used again: what ends an
-//! item goes only with the session that made the claim, and a node is deleted only if it has this claim's data.
+//! These layouts have no node that reports changes, no list of consumers, and no version that distinguishes takes.
+//! So the directories of items and claims are watched directly. The name of a claim is used again: a write that
+//! ends an item is valid only in the session that made the claim, and a node is deleted only if it has this claim's
+//! data.
 //!
 //! ```text
 //!   shared   putting, listing and looking

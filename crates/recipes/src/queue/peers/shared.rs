@@ -1,4 +1,4 @@
-//! Queues that are shared with programs on other libraries: putting, listing, looking.
+//! Queues that are shared with programs on other libraries: putting, listing, inspecting.
 
 use bytes::Bytes;
 use lockkeeper_client::{CreateMode, ErrorCode};
@@ -11,20 +11,20 @@ use crate::queue::error::QueueError;
 use crate::queue::layout::{QueueMark, new_id};
 use crate::queue::options::PutOptions;
 use crate::queue::peer_layouts::QueueLayout;
-use crate::queue::peer_names::Defaults;
+use crate::queue::peer_names::NameDefaults;
 use crate::reads::{children_of, data_of, names_of, stat_of};
 use crate::wall_clock::unix_ms;
 
-/// How many items of a listing are tried before the next one: others may have put something that comes first.
-const LISTED: usize = 16;
+/// How many items of a listing are tried before the next one, because others may have put an item that comes first.
+const TAKES_PER_LISTING: usize = 16;
 
 impl Core {
     pub(crate) fn layout(&self) -> QueueLayout {
         self.places.layout
     }
 
-    /// Fails unless the layout is our own.
-    pub(crate) fn only_own(&self, what: &'static str) -> Result<(), QueueError> {
+    /// Fails unless the layout is Lockkeeper's.
+    pub(crate) fn require_own_layout(&self, what: &'static str) -> Result<(), QueueError> {
         match self.layout().is_own() {
             true => Ok(()),
             false => Err(self.not_in_layout(what)),
@@ -36,12 +36,12 @@ impl Core {
         QueueError::NotInLayout { path, layout, what, instead: "" }
     }
 
-    /// Makes the directories that are missing. All of these libraries make theirs once, and fail when they are gone;
-    /// some are containers, which servers may take away while they are empty.
+    /// Creates missing directories. All of these libraries create theirs once, and fail when they are gone; some
+    /// are containers, which servers may delete while they are empty.
     pub(crate) async fn open_peers(&self) -> Result<(), QueueError> {
         let data = self.data_in(self.path()).await?;
         if data.is_some_and(|data| QueueMark::read(&data).is_ok()) {
-            let found = "a queue in our own layout".to_owned();
+            let found = "a queue in Lockkeeper's layout".to_owned();
             return Err(QueueError::Foreign { path: self.path().clone(), found });
         }
         for directory in
@@ -63,7 +63,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts these as other libraries do, all in one transaction, and gives the names of their nodes.
+    /// Puts these items as other libraries do, all in one transaction, and returns the names of their nodes.
     pub(crate) async fn put_for_peers(
         &self,
         values: &[Bytes],
@@ -75,7 +75,7 @@ impl Core {
         let mut names = Vec::with_capacity(values.len());
         for _ in values {
             let id = new_id(&self.client);
-            let defaults = Defaults { now_unix_ms: unix_ms(), id: &id };
+            let defaults = NameDefaults { now_unix_ms: unix_ms(), id: &id };
             let name = self.layout().new_name(options, &defaults);
             names.push(name.map_err(|reason| self.bad_options(reason))?);
         }
@@ -84,7 +84,7 @@ impl Core {
             self.ensure_open().await?;
             let steps =
                 names.iter().zip(values).fold(self.client.transaction(), |steps, (name, value)| {
-                    let node = self.places.entries.child(name).expect("it was looked at");
+                    let node = self.places.entries.child(name).expect("checked before");
                     let data = self.layout().to_data(value);
                     steps.create(&node, data, CreateMode::PersistentSequential)
                 });
@@ -116,7 +116,7 @@ impl Core {
         loop {
             let mut listed = self.read_all(ops.clone()).await?.into_iter().map(names_of);
             let (entries, claimed) = (listed.next().flatten(), listed.next());
-            // Without claims, there is no such directory that could be missing.
+            // Without claims, this directory is not needed.
             let (Some(entries), Some(claimed)) = (entries, claimed.unwrap_or_else(|| Some(vec![])))
             else {
                 self.open().await?;
@@ -124,12 +124,12 @@ impl Core {
             };
 
             let items = self.layout().items_of(&entries);
-            lock(&self.picks).take_in_named(items, &claimed, unix_ms(), LISTED);
+            lock(&self.picks).take_in_named(items, &claimed, unix_ms(), TAKES_PER_LISTING);
             return Ok(());
         }
     }
 
-    /// How the queue stands, as far as its layout says.
+    /// The state of the queue, as far as its layout has it.
     pub(crate) async fn inspect_peers(&self) -> Result<QueueReport, QueueError> {
         let names = self.names_in(&self.places.entries).await?.ok_or_else(|| self.deleted())?;
         let items = self.layout().items_of(&names);

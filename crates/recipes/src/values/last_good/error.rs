@@ -1,4 +1,4 @@
-//! What can go wrong with a last known good value.
+//! Errors of files with a last known good value.
 
 use lockkeeper_client::{Outcome, impl_failure};
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LastGoodError {
-    /// Others could have written it.
+    /// Other users could have written the file.
     #[error(
         "{} is not private: {reason}. It was not used, and nothing is kept there; make it a file of \
-         this user that nobody else may write, or name another one",
+         this user that other users cannot write, or use another file",
         file.display()
     )]
     NotPrivate {
@@ -19,41 +19,41 @@ pub enum LastGoodError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is no file with a last known good value.
+    /// The file has other data.
     #[error(
-        "{} is something else than a last known good value. It was left as it is, and nothing is \
-         kept there; name another file",
+        "{} is not a last known good value. It was not changed, and nothing is \
+         kept there; use another file",
         file.display()
     )]
     Foreign {
         /// The file.
         file: PathBuf,
     },
-    /// It was written by a later version of this library, in a form that this one does not know.
+    /// A later version of this library wrote the file, in a format that this version does not know.
     #[error(
-        "{} was written by a later version of this library. It was left as it is, and nothing is \
-         kept there; use that version, name another file, or delete this one",
+        "{} was written by a later version of this library. It was not changed, and nothing is \
+         kept there; use that version, use another file, or delete this one",
         file.display()
     )]
     Later {
         /// The file.
         file: PathBuf,
     },
-    /// It is that of another node.
+    /// The file belongs to another node.
     #[error(
-        "{} is the last known good value of {found}, not of {path}. It was left as it is, and \
-         nothing is kept there; name a file for each value",
+        "{} is the last known good value of {found}, not of {path}. It was not changed, and \
+         nothing is kept there; use a separate file for each value",
         file.display()
     )]
     OtherPath {
         /// The file.
         file: PathBuf,
-        /// The node that it is of.
+        /// The node to which it belongs.
         found: String,
-        /// The node that it should be of.
+        /// The node to which it should belong.
         path: String,
     },
-    /// It is not as it was written.
+    /// The file is damaged.
     #[error("{} is damaged: {reason}. It was not used; the next good value replaces it", file.display())]
     Damaged {
         /// The file.
@@ -61,7 +61,7 @@ pub enum LastGoodError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The value in it is none for this program.
+    /// The value in the file cannot be decoded.
     #[error(
         "the value in {} cannot be read: {reason}. It was not used; the next good value replaces it",
         file.display()
@@ -72,17 +72,17 @@ pub enum LastGoodError {
         /// What is wrong.
         reason: String,
     },
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("cannot keep the last known good value in {}: {reason}", file.display())]
     Io {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Whoever was to write it has ended before: with the runtime, or by a panic.
+    /// The task that writes the file has ended: with its runtime, or by a panic.
     #[error(
-        "the last known good value was not kept, as the task that writes it has ended early: its \
+        "the last known good value was not kept, because the task that writes it has ended early: its \
          runtime was shut down, or it panicked. The next good value is tried again"
     )]
     Abandoned,

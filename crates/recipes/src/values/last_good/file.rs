@@ -1,4 +1,4 @@
-//! What the file holds, and reading and replacing it.
+//! The format of the file, and reading and replacing it.
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -18,28 +18,28 @@ use serde::{Deserialize, Serialize};
 use crate::values::last_good::error::LastGoodError;
 use crate::values::revision::Revision;
 
-/// Who may read and write it.
-const PRIVATE: u32 = 0o600;
+/// The file's mode.
+const PRIVATE_MODE: u32 = 0o600;
 
-/// Who may write it, besides its owner.
-const OTHERS_MAY_WRITE: u32 = 0o022;
+/// The permission bits with which other users could write it.
+const OTHERS_WRITE_BITS: u32 = 0o022;
 
-/// What every such file begins with.
+/// The first bytes of every such file.
 const MAGIC: &[u8] = b"{\"lockkeeper_last_known_good\":";
 
-/// The form of the file.
-const FORM: u32 = 1;
+/// The version of the file's format.
+const FORMAT: u32 = 1;
 
-/// A value as bytes, where it was, and which state it was.
+/// A value as bytes, its node, and its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Kept {
-    /// The node, seen from the servers' root.
+pub(super) struct StoredValue {
+    /// The node's path from the servers' root.
     pub(super) path: String,
     pub(super) revision: Revision,
     pub(super) data: Bytes,
 }
 
-/// The first line. The value comes after it, and then a line with the CRC-32C of all that.
+/// The first line. It is followed by the value, and a line with the CRC-32C of both.
 #[derive(Serialize, Deserialize)]
 struct FileHeader {
     lockkeeper_last_known_good: u32,
@@ -49,13 +49,13 @@ struct FileHeader {
     bytes: usize,
 }
 
-/// Reads the file of the node at this path; `None` if there is none.
-pub(super) fn read(file: &Path, path: &str) -> Result<Option<Kept>, LastGoodError> {
+/// Reads the file of the node at this path; `None` if the file is missing.
+pub(super) fn read(file: &Path, path: &str) -> Result<Option<StoredValue>, LastGoodError> {
     let Some(directory) = file.file_name().and(file.parent()) else {
-        return Err(failed(file, &"this path names no file"));
+        return Err(failed(file, &"this path is not a file name"));
     };
     let mut options = OpenOptions::new();
-    // A pipe must not keep it waiting.
+    // Opening a pipe must not block.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = options.read(true).custom_flags(flags.bits().cast_signed()).open(file);
     let mut opened = match opened {
@@ -95,23 +95,23 @@ fn check_private(file: &Path, opened: &File) -> Result<(), LastGoodError> {
     let metadata = opened.metadata().map_err(|error| failed(file, &error))?;
     let owner = metadata.uid();
     let reason = if !metadata.is_file() {
-        "it is no regular file".to_owned()
+        "it is not a regular file".to_owned()
     } else if owner != rustix::process::geteuid().as_raw() {
         format!("it belongs to user {owner}")
-    } else if metadata.mode() & OTHERS_MAY_WRITE != 0 {
-        format!("others may write it (mode {:04o})", metadata.mode() & 0o7777)
+    } else if metadata.mode() & OTHERS_WRITE_BITS != 0 {
+        format!("other users may write it (mode {:04o})", metadata.mode() & 0o7777)
     } else {
         return Ok(());
     };
     Err(not_private(file, &reason))
 }
 
-/// Puts a value in the place of the file, in one step: whoever reads it sees the old value or the new one,
-/// also after a power cut.
-pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
+/// Replaces the file with a value atomically: readers see the old value or the new one, also after a power
+/// failure.
+pub(super) fn replace(file: &Path, kept: &StoredValue) -> Result<(), LastGoodError> {
     let replaced = (|| {
         let mut options = AtomicWriteFile::options();
-        options.preserve_mode(false).preserve_owner(false).mode(PRIVATE);
+        options.preserve_mode(false).preserve_owner(false).mode(PRIVATE_MODE);
         let mut opened = options.open(file)?;
         opened.write_all(&written(kept))?;
         opened.commit()
@@ -119,10 +119,10 @@ pub(super) fn replace(file: &Path, kept: &Kept) -> Result<(), LastGoodError> {
     replaced.map_err(|error| failed(file, &error))
 }
 
-/// Deletes what programs left beside the file that ended while they replaced it: files of the library's names, of
-/// which nothing has come for an hour.
+/// Deletes temporary files of programs that ended while they replaced the file: files with the library's names that
+/// are older than an hour.
 pub(super) fn tidy(file: &Path) {
-    const ABANDONED: Duration = Duration::from_secs(3600);
+    const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
     let (Some(name), Some(directory)) = (file.file_name(), file.parent()) else { return };
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let start = format!(".{}.", name.to_string_lossy());
@@ -132,15 +132,15 @@ pub(super) fn tidy(file: &Path) {
         let is_temporary =
             |text: &str| text.len() == 6 && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
-        if random.is_some_and(is_temporary) && age().is_some_and(|age| age > ABANDONED) {
+        if random.is_some_and(is_temporary) && age().is_some_and(|age| age > ABANDONED_AFTER) {
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-fn written(kept: &Kept) -> Vec<u8> {
+fn written(kept: &StoredValue) -> Vec<u8> {
     let header = FileHeader {
-        lockkeeper_last_known_good: FORM,
+        lockkeeper_last_known_good: FORMAT,
         path: kept.path.clone(),
         revision: kept.revision,
         bytes: kept.data.len(),
@@ -153,15 +153,15 @@ fn written(kept: &Kept) -> Vec<u8> {
     bytes
 }
 
-fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
+fn parse(file: &Path, bytes: &[u8]) -> Result<StoredValue, LastGoodError> {
     let damaged =
         |reason: &str| LastGoodError::Damaged { file: file.to_owned(), reason: reason.to_owned() };
-    // One that was cut off in its first word is damaged, and holds nothing that anybody could miss.
+    // A file that was cut off in its first word is damaged, and has no data to preserve.
     if !bytes.starts_with(MAGIC) && !MAGIC.starts_with(bytes) {
         return Err(LastGoodError::Foreign { file: file.to_owned() });
     }
-    // First, as in a later form all that comes after it may be another.
-    if form_of(bytes).is_some_and(|form| form > FORM) {
+    // Checked first, because a later format may change everything after it.
+    if form_of(bytes).is_some_and(|form| form > FORMAT) {
         return Err(LastGoodError::Later { file: file.to_owned() });
     }
     let cut_off = || damaged("it is cut off");
@@ -173,16 +173,16 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Kept, LastGoodError> {
     let line = body.iter().position(|byte| *byte == b'\n').ok_or_else(cut_off)?;
     let (line, data) = (&body[..line], Bytes::copy_from_slice(&body[line + 1..]));
     match serde_json::from_slice(line) {
-        Ok(FileHeader { lockkeeper_last_known_good: FORM, path, revision, bytes })
+        Ok(FileHeader { lockkeeper_last_known_good: FORMAT, path, revision, bytes })
             if bytes == data.len() =>
         {
-            Ok(Kept { path, revision, data })
+            Ok(StoredValue { path, revision, data })
         }
-        _ => Err(damaged("its first line")),
+        _ => Err(damaged("its first line is invalid")),
     }
 }
 
-/// The form that a file says it has; `None` if it says none.
+/// The format version of a file; `None` if it has none.
 fn form_of(bytes: &[u8]) -> Option<u32> {
     let digits = bytes.strip_prefix(MAGIC)?.split(|byte| !byte.is_ascii_digit()).next()?;
     str::from_utf8(digits).ok()?.parse().ok()
@@ -206,26 +206,26 @@ mod tests {
 
     use super::*;
 
-    /// As earlier versions of this library wrote it.
+    /// As written by earlier versions of this library.
     const GOOD: &str = "{\"lockkeeper_last_known_good\":1,\"path\":\"/app/limits\",\"czxid\":3,\
         \"mzxid\":4294967303,\"version\":-2,\"bytes\":7}\n{\"a\":1}\n21a47983\n";
 
-    fn kept(mzxid: i64, data: impl Into<Bytes>) -> Kept {
+    fn kept(mzxid: i64, data: impl Into<Bytes>) -> StoredValue {
         let revision = Revision { czxid: Zxid(3), mzxid: Zxid(mzxid), version: -2 };
-        Kept { path: "/app/limits".into(), revision, data: data.into() }
+        StoredValue { path: "/app/limits".into(), revision, data: data.into() }
     }
 
-    /// A value that has its number in it.
-    fn numbered(number: i64) -> Kept {
+    /// A value that contains its number.
+    fn numbered(number: i64) -> StoredValue {
         let letter = u8::try_from(number % 26).unwrap() + b'a';
         kept(number, vec![letter; 1 + usize::try_from(number).unwrap() * 997 % 20_000])
     }
 
-    fn parsed(bytes: impl AsRef<[u8]>) -> Result<Kept, LastGoodError> {
+    fn parsed(bytes: impl AsRef<[u8]>) -> Result<StoredValue, LastGoodError> {
         parse(Path::new("limits"), bytes.as_ref())
     }
 
-    /// They were taken for a file that is not there yet, and every value failed later.
+    /// Such paths were taken for a missing file, and every value failed later.
     #[test]
     fn what_a_program_left_that_ended_while_it_wrote_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
@@ -250,9 +250,9 @@ mod tests {
         }
     }
 
-    /// Programs that share a file: whoever reads it sees a whole value.
+    /// Programs may share a file: readers always see a whole value.
     ///
-    /// Seen to fail with a temporary file of one name for all.
+    /// Fails if all programs use one name for the temporary file.
     #[test]
     fn programs_that_share_it_do_not_tear_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ mod tests {
             assert!(reader.join().unwrap() > 0);
             assert!(written.iter().all(Result::is_ok), "{written:?}");
         });
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no other file is left");
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!((parsed(GOOD), &written(&good)[..]), (Ok(good.clone()), GOOD.as_bytes()));
     }
 
-    /// Wherever it is cut off, and whichever bit has changed.
+    /// At each length, and with each bit changed.
     #[test]
     fn damage_is_found() {
         for end in 0..GOOD.len() {
@@ -307,7 +307,7 @@ mod tests {
         assert!(matches!(parsed(GOOD.repeat(2)), Err(LastGoodError::Damaged { .. })));
     }
 
-    /// Whatever it looks like behind the number.
+    /// Whatever follows the number.
     #[test]
     fn a_later_form_is_known() {
         let found = ["2,\"path\":\"/app/limits\",\"zone\":1}\n", "10}", "2, \"x\"", "0}\n"]

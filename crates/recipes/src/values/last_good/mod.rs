@@ -1,17 +1,17 @@
-//! The last known good value in a file, so that a program starts without servers.
+//! The last known good value in a file, so that a program can start without servers.
 //!
 //! ```text
 //!   error  why a value was not used, or not kept
-//!   file   what the file holds; reading and replacing it
+//!   file   the format of the file; reading and replacing it
 //! ```
 //!
-//! Guarantees  the file is replaced in one step, and so is what a program finds after a power cut: the
-//!             old value or the new one, never a mixture, also when several programs share it. It is
-//!             readable and writable by its user only. A file that is damaged, is another user's or can
-//!             be written by others, is a link, or belongs to another node is told and not used.
-//! Not         the last value that there was: it is written in the background after it was told, and a
-//!             program that ends at once may leave the one before. With several programs it may be
-//!             that of the one that is behind. Nor a secret from whoever can read the disk.
+//! Guarantees  The file is replaced atomically: after a power failure too, a program finds the old value or
+//!             the new one, also when several programs share the file. Only its user can read and write it.
+//!             A file is reported and not used if it is damaged, belongs to another user or node, can be
+//!             written by others, or is a link.
+//! Not         The file need not have the newest value: it is written in the background, and a program that
+//!             ends at once may leave the previous one. If several programs share it, it may have the value
+//!             of the one that lags. The value is not encrypted.
 
 mod error;
 mod file;
@@ -27,32 +27,32 @@ use crate::values::place::Place;
 use crate::values::revision::{Revision, Versioned};
 
 pub use error::LastGoodError;
-use file::Kept;
+use file::StoredValue;
 
-/// What a follower keeps in a file, if it has one, and what it began with.
+/// The file in which a follower keeps values, if any, and the restored value.
 #[derive(Debug, Default)]
 pub(super) struct LastGood {
-    keeper: Option<FileKeeper>,
-    /// Which state was restored, and its bytes, until the servers have said what there is.
+    keeper: Option<FileWriter>,
+    /// The restored revision and bytes, until the servers have confirmed or replaced them.
     pub(super) restored: Option<(Revision, Bytes)>,
 }
 
-/// Gives values to the task that writes them.
+/// Passes values to the task that writes them.
 #[derive(Debug)]
-struct FileKeeper {
+struct FileWriter {
     path: String,
-    values: mpsc::UnboundedSender<Kept>,
-    /// How many there were.
+    values: mpsc::UnboundedSender<StoredValue>,
+    /// The number of values so far.
     asked: u64,
     written: watch::Receiver<WriteOutcome>,
 }
 
-/// How many values were written, or passed over for a newer one, and what came of the last.
+/// The number of values that were written, or skipped for a newer one, and the result of the last write.
 type WriteOutcome = (u64, Result<(), LastGoodError>);
 
 impl LastGood {
-    /// Keeps good values in a file from now on, unless it must be left as it is. Gives the value that is
-    /// there, if `restores`.
+    /// Keeps good values in a file from now on, unless the file must not be changed. Returns the value in the file,
+    /// if `restores`.
     pub(super) async fn keep_in<T>(
         &mut self,
         file: &Path,
@@ -70,7 +70,7 @@ impl LastGood {
             })
         };
         let found = read.await.unwrap_or(Err(LastGoodError::Abandoned)).and_then(|found| {
-            let Some(Kept { revision, data, .. }) = found else { return Ok(None) };
+            let Some(StoredValue { revision, data, .. }) = found else { return Ok(None) };
             match codec.decode(&data) {
                 Ok(value) => Ok(Some((Versioned { value, revision }, data))),
                 Err(error) => {
@@ -84,32 +84,32 @@ impl LastGood {
         self.keeper = is_ours.then(|| {
             let (values, asked) = mpsc::unbounded_channel();
             let (done, written) = watch::channel((0, Ok(())));
-            // In the client's runtime, as the present one may end before everything is written.
+            // On the client's runtime, because the current one may end before everything is written.
             runtime.spawn(write_all(file, asked, done));
-            FileKeeper { path, values, asked: 0, written }
+            FileWriter { path, values, asked: 0, written }
         });
         let Some((now, data)) = found?.filter(|_| restores) else { return Ok(None) };
         self.restored = Some((now.revision, data));
         Ok(Some(now))
     }
 
-    /// The servers have said what there is. Whether it is what was restored: the same revision may be that
-    /// of another value, of servers that were wiped since.
+    /// Compares the servers' value with the restored one: servers that were wiped may have given the same revision
+    /// to another value.
     pub(super) fn is_restored(&mut self, found: Option<(Revision, &Bytes)>) -> bool {
         self.restored.take().is_some_and(|(revision, data)| found == Some((revision, &data)))
     }
 
-    /// Keeps a value, in the background; the newest one if there are several.
+    /// Keeps a value in the background; the newest one if there are several.
     pub(super) fn keep(&mut self, revision: Revision, data: &Bytes) {
         if let Some(keeper) = &mut self.keeper {
             keeper.asked += 1;
-            // This fails only when the task has ended, which `kept` tells.
+            // This fails only when the task has ended, which `kept` reports.
             let (path, data) = (keeper.path.clone(), data.clone());
-            let _ = keeper.values.send(Kept { path, revision, data });
+            let _ = keeper.values.send(StoredValue { path, revision, data });
         }
     }
 
-    /// Waits until everything is kept that there was to keep so far.
+    /// Waits until all values so far are kept.
     pub(super) async fn kept(&self) -> Result<(), LastGoodError> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let mut written = keeper.written.clone();
@@ -120,10 +120,10 @@ impl LastGood {
     }
 }
 
-/// Writes the newest value, again and again, until there can be no more.
+/// Writes the newest value in a loop, until no more can come.
 async fn write_all(
     file: PathBuf,
-    mut asked: mpsc::UnboundedReceiver<Kept>,
+    mut asked: mpsc::UnboundedReceiver<StoredValue>,
     done: watch::Sender<WriteOutcome>,
 ) {
     let mut number = 0;
@@ -149,9 +149,9 @@ mod tests {
     use super::*;
     use crate::Raw;
 
-    /// As of a client whose runtime was shut down before everything was written.
+    /// Like a client whose runtime was shut down before everything was written.
     #[test]
-    fn a_writer_that_does_not_end_in_order_leaves_nobody_waiting() {
+    fn a_writer_that_ends_early_leaves_no_caller_waiting() {
         let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (folder, home) = (tempfile::tempdir().unwrap(), runtime());
         let (file, mut last_good) = (folder.path().join("limits"), LastGood::default());

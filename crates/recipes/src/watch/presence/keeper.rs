@@ -1,4 +1,4 @@
-//! A node of the session that is kept in existence.
+//! Keeps an ephemeral node in existence.
 
 use std::pin::pin;
 
@@ -10,87 +10,87 @@ use lockkeeper_client::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use crate::watch::presence::keeping::{Entered, KeptNode, make_parents};
+use crate::watch::presence::keeping::{EnterOutcome, KeptNode, make_parents};
 use crate::watch::presence::reservation::Reservation;
 use crate::watch::presence::state::{
     IsOurs, PresenceError, PresenceState, STUCK_PAUSE, StateSender, WhenTaken,
 };
 
-/// The least data version of a node that a presence made.
+/// The smallest data version of a node that a presence created.
 const FIRST_VERSION: i32 = 1;
 
-/// The largest with which one begins.
-const LATEST_FIRST_VERSION: i32 = 4;
+/// The largest version with which a node starts.
+const MAX_FIRST_VERSION: i32 = 4;
 
-/// What is to be there.
+/// The node to create.
 #[derive(Clone)]
 pub(super) struct PresenceTerms {
     pub(super) client: Client,
     pub(super) data: Bytes,
     pub(super) when_taken: WhenTaken,
     pub(super) is_ours: Option<IsOurs>,
-    /// Whether the node's version tells it from one that was just made by others.
+    /// Whether the node's version distinguishes it from a node that another program has just created.
     pub(super) is_marked: bool,
-    /// What is made of the nodes that are missing above it.
+    /// The mode of created parents.
     pub(super) parents: CreateMode,
 }
 
-/// New data, and who waits for it to be there.
+/// New data, and the caller that waits for the update.
 #[derive(Debug)]
 pub(super) struct DataUpdate {
     pub(super) data: Bytes,
     pub(super) done: oneshot::Sender<Result<(), PresenceError>>,
 }
 
-/// What there may be of a node of ours.
+/// What is known of this presence's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnNode {
     None,
-    /// A create was sent, and no answer says what came of it. Until one does, the data stays as it is.
+    /// A create was sent and not answered. Until it is, the data stays unchanged.
     Unknown,
     Made(Zxid),
 }
 
 impl OwnNode {
-    /// Whether a node of the present session is what there may be of ours. A create in doubt is known
-    /// by what no other request leaves: made and written in one transaction. `Reservation` sees to it that
-    /// no other presence of this client has done that. Of one that is not marked, there is the
-    /// session only.
+    /// Whether a node of the current session is this presence's. An unanswered create is recognised by its
+    /// result, which no other request leaves: a node that was created and written in one transaction.
+    /// `Reservation` ensures that no other presence of this client has done that. For an unmarked node, only the
+    /// session is compared.
     fn is(self, stat: &Stat, is_marked: bool) -> bool {
         match self {
             Self::None => false,
             Self::Unknown if !is_marked => true,
             Self::Unknown if stat.version == FIRST_VERSION => stat.mzxid == stat.czxid,
-            // Others have written to it since.
+            // Other programs have written to it since.
             Self::Unknown => stat.version > FIRST_VERSION,
             Self::Made(czxid) => stat.czxid == czxid,
         }
     }
 }
 
-/// What is waited for now.
+/// What the task waits for.
 pub(super) enum Watching {
-    Own(Own),
+    SeenNode(SeenNode),
     Other(Watcher),
 }
 
-/// A node of ours, as it was seen last.
-pub(super) struct Own {
+/// This presence's node, as it was last read.
+pub(super) struct SeenNode {
     stat: Stat,
     watcher: Watcher,
 }
 
-/// A node of the session, and what is known of it.
+/// An ephemeral node, and what is known of it.
 pub(super) struct SessionNode {
     terms: PresenceTerms,
     path: ZnodePath,
     state: StateSender,
     updates: mpsc::UnboundedReceiver<DataUpdate>,
     own_node: OwnNode,
-    /// Whether it was there at any time. Before that, a node may be of an earlier life.
+    /// Whether the node has existed. Before that, an existing node may be of an earlier run.
     has_been: bool,
     unanswered: Unanswered,
-    /// Given back when the node is gone.
+    /// Released when the node is gone.
     reservation: Option<Reservation>,
 }
 
@@ -100,10 +100,10 @@ impl Drop for SessionNode {
         let client = &self.terms.client;
         let deleted = client.clean_up_confirmed(target);
         let reservation = self.reservation.take();
-        // The runtime of whoever drops it may stand still, and there may be none.
+        // The runtime of the caller may be blocked, or there may be none.
         client.tokio_runtime().spawn(async move {
-            // One that fails for good, or when no server could be reached for a whole session timeout,
-            // keeps nobody waiting.
+            // A delete that fails permanently, or while no server is reachable for a session timeout, blocks no
+            // other presence.
             drop(deleted.await);
             drop(reservation);
         });
@@ -121,7 +121,7 @@ impl KeptNode for SessionNode {
         &self.state
     }
 
-    async fn enter(&mut self) -> Entered<Watching> {
+    async fn enter(&mut self) -> EnterOutcome<Watching> {
         self.note_all();
         let made = self.born(self.terms.client.transaction(), FIRST_VERSION);
         self.attempt(made, false).await
@@ -129,12 +129,12 @@ impl KeptNode for SessionNode {
 
     async fn stay(&mut self, watching: Watching) -> Result<(), PresenceError> {
         match watching {
-            Watching::Own(own) => {
+            Watching::SeenNode(own) => {
                 self.stay_own(own).await;
                 self.own_node = OwnNode::None;
                 self.state.tell(PresenceState::Absent);
             }
-            // Whatever ends it, the next look says how it is.
+            // Whatever ends the wait, the next read shows the state.
             Watching::Other(mut watcher) => loop {
                 tokio::select! {
                     biased;
@@ -153,7 +153,7 @@ impl KeptNode for SessionNode {
             tokio::select! {
                 biased;
                 () = &mut reachable => return,
-                // It is made with the new data, and nobody waits for the end of an outage.
+                // The node is created with the new data, and the caller need not wait for the end of the outage.
                 Some(update) = self.updates.recv(), if self.own_node == OwnNode::None => {
                     self.note(update);
                 }
@@ -174,7 +174,7 @@ impl KeptNode for SessionNode {
         let deleted = self.terms.client.clean_up_confirmed(target).await;
         self.own_node = OwnNode::None;
         match deleted {
-            // The node has gone with its session.
+            // The node is gone with its session.
             Err(error) if error.is_session_expired() => Ok(()),
             deleted => deleted,
         }
@@ -194,7 +194,7 @@ impl SessionNode {
         Self { terms, path, state, updates, own_node, has_been, unanswered, reservation }
     }
 
-    /// What has to be deleted.
+    /// The node that must be deleted.
     fn target(&self) -> Option<Cleanup> {
         let expected = match self.own_node {
             OwnNode::None => return None,
@@ -204,7 +204,7 @@ impl SessionNode {
         Some(Cleanup::IfExpected { node: self.path.clone(), expected })
     }
 
-    /// Takes what has been asked for, unless there may be a node with the data of before.
+    /// Takes the requested updates, unless a node with the earlier data may exist.
     fn note_all(&mut self) {
         while self.own_node == OwnNode::None
             && let Ok(update) = self.updates.try_recv()
@@ -213,17 +213,17 @@ impl SessionNode {
         }
     }
 
-    /// The node is not there: it will be made with the new data.
+    /// The node does not exist: it will be created with the new data.
     fn note(&mut self, update: DataUpdate) {
         self.terms.data = update.data;
-        // Nobody may wait for it any more.
+        // The caller may have stopped waiting.
         let _ = update.done.send(Ok(()));
     }
 
-    // ----- while the node is there -------------------------------------------------------------
+    // ----- while the node exists ----------------------------------------------------------------
 
-    /// Waits until the node is gone, or the session over.
-    async fn stay_own(&mut self, mut own: Own) {
+    /// Waits until the node is gone, or the session has ended.
+    async fn stay_own(&mut self, mut own: SeenNode) {
         loop {
             let update = tokio::select! {
                 biased;
@@ -241,16 +241,16 @@ impl SessionNode {
                 }
             }
 
-            // Somebody has written to it, perhaps this presence.
+            // The node was written, perhaps by this presence.
             own = loop {
                 match self.terms.client.data_watched(&self.path).await {
                     Ok(((_, stat), watcher)) if stat.czxid == own.stat.czxid => {
-                        break Own { stat, watcher };
+                        break SeenNode { stat, watcher };
                     }
                     Err(error) if error.is_retryable() => {
                         retry::outlast(&self.terms.client, &error).await;
                     }
-                    // It is there still, and may be shown again.
+                    // It still exists, and may be reported again.
                     Err(error) if is_unreadable(&error) => {
                         tokio::time::sleep(LONGEST_PAUSE).await;
                     }
@@ -260,8 +260,8 @@ impl SessionNode {
         }
     }
 
-    /// Writes new data into the node, as long as it is there: if not, it will be made with it. Returns
-    /// whether it is there.
+    /// Writes new data into the node. If the node does not exist, it will be created with the data. Returns whether
+    /// the node exists.
     async fn rewrite(&mut self, stat: &mut Stat, update: DataUpdate) -> bool {
         let DataUpdate { data, done } = update;
         let before = std::mem::replace(&mut self.terms.data, data.clone());
@@ -272,7 +272,7 @@ impl SessionNode {
                 (true, Err(error))
             }
         };
-        // Nobody may wait for it any more.
+        // The caller may have stopped waiting.
         let _ = done.send(told);
         is_there
     }
@@ -282,7 +282,7 @@ impl SessionNode {
         let mut unanswered = Unanswered::default();
         loop {
             let (mut too_long, begun) = (None, client.now());
-            // In a later session, another's node may be at the path.
+            // In a later session, another program's node may be at the path.
             let write = client.transaction().in_session(stat.ephemeral_owner);
             let write = write.set_data(&self.path, data.clone(), Some(stat.version));
             match write.commit().await {
@@ -303,9 +303,9 @@ impl SessionNode {
                 Err(refusal) => return Err(refusal.into()),
             }
 
-            // Somebody else has written, or this one has, and did not hear of it.
+            // Another program has written, or this one has, and its reply was lost.
             if too_long.is_some() {
-                // What follows is the last word: not that of a server that lags.
+                // A read behind a `sync` is final: it is not that of a lagging server.
                 let _ = client.sync(&self.path).await;
             }
             match client.data(&self.path).await {
@@ -326,10 +326,10 @@ impl SessionNode {
         }
     }
 
-    // ----- while it is not ---------------------------------------------------------------------
+    // ----- while it does not --------------------------------------------------------------------
 
-    /// A node of ours with this version, or an unmarked one, as the last part of a transaction. Its data
-    /// is sent once.
+    /// Creates a node of this presence with this version, or an unmarked one, as the last part of a transaction.
+    /// Its data is sent once.
     fn born(&self, before: Transaction, version: i32) -> Transaction {
         let data = self.terms.data.clone();
         if !self.terms.is_marked {
@@ -343,12 +343,16 @@ impl SessionNode {
         made.set_data(&self.path, data, Some(version - 1))
     }
 
-    /// `replaces`: the transaction deletes a node of an earlier life first.
-    async fn attempt(&mut self, transaction: Transaction, replaces: bool) -> Entered<Watching> {
+    /// `replaces`: the transaction deletes a node of an earlier run first.
+    async fn attempt(
+        &mut self,
+        transaction: Transaction,
+        replaces: bool,
+    ) -> EnterOutcome<Watching> {
         let client = self.terms.client.clone();
         let size = (self.terms.data.len(), client.now());
         let earlier = std::mem::replace(&mut self.own_node, OwnNode::Unknown);
-        // Both are sent at once, and the look is taken after the write.
+        // Pipelined: the read follows the write.
         let look = async { client.data_watched(&self.path).await };
         let (made, seen) = tokio::join!(transaction.commit_numbered(), look);
 
@@ -358,9 +362,9 @@ impl SessionNode {
                 self.unanswered = Unanswered::default();
                 return match seen {
                     Ok(((_, stat), watcher)) if stat.czxid == czxid => self.present(stat, watcher),
-                    Err(error) if is_unreadable(&error) => Entered::Failed(error.into()),
-                    // It is looked at again, and found to be our own or gone.
-                    _ => Entered::AGAIN,
+                    Err(error) if is_unreadable(&error) => EnterOutcome::Failed(error.into()),
+                    // The next read finds that it is this presence's, or gone.
+                    _ => EnterOutcome::AGAIN,
                 };
             }
             Err(TransactionError::Request(error)) => {
@@ -369,39 +373,39 @@ impl SessionNode {
                 }
                 return match self.unanswered.one_more(&client, &error, size) {
                     Some(why) => self.give_up(why).await,
-                    None => Entered::passing(error),
+                    None => EnterOutcome::passing(error),
                 };
             }
             Err(refusal) => refusal,
         };
 
-        // This one was refused, but one before it may have been applied.
+        // This write was refused, but an earlier one may have been applied.
         (self.own_node, self.unanswered) = (earlier, Unanswered::default());
         let TransactionError::Failed { code, .. } = &refusal else {
-            return Entered::Failed(refusal.into());
+            return EnterOutcome::Failed(refusal.into());
         };
         match (*code, seen) {
             (ErrorCode::NodeExists, Ok(((data, stat), watcher))) => {
                 Box::pin(self.found(&data, stat, watcher, replaces)).await
             }
             (ErrorCode::NodeExists, Err(error)) if is_unreadable(&error) => {
-                Entered::Failed(error.into())
+                EnterOutcome::Failed(error.into())
             }
             (ErrorCode::NoNode, _) if !replaces => {
                 make_parents(&client, &self.path, self.terms.parents).await
             }
-            // It was there, or another one was, and is not any more.
+            // The node, or another one, existed and is gone.
             (ErrorCode::NodeExists | ErrorCode::BadVersion | ErrorCode::NoNode, _) => {
-                Entered::AGAIN
+                EnterOutcome::AGAIN
             }
-            _ => Entered::Failed(refusal.into()),
+            _ => EnterOutcome::Failed(refusal.into()),
         }
     }
 
-    /// Servers seem to close the connection at the data, unless the node was made and only the answer lost.
-    async fn give_up(&mut self, why: TooLong) -> Entered<Watching> {
+    /// Servers seem to close the connection at the data, unless the node was created and only the answer was lost.
+    async fn give_up(&mut self, why: TooLong) -> EnterOutcome<Watching> {
         let client = self.terms.client.clone();
-        // What is read behind a sync is the last word, on a later connection too.
+        // A read behind a `sync` is final, on a later connection too.
         let look = async { client.data_watched(&self.path).await };
         let (synced, seen) = tokio::join!(client.sync(&self.path), look);
 
@@ -413,34 +417,34 @@ impl SessionNode {
             }
             (Ok(_), Ok(_)) => {}
             (Ok(_), Err(error)) if error.code() == Some(ErrorCode::NoNode) => {}
-            (Err(error), _) | (_, Err(error)) => return Entered::passing(error),
+            (Err(error), _) | (_, Err(error)) => return EnterOutcome::passing(error),
         }
 
         self.own_node = OwnNode::None;
-        Entered::Failed(PresenceError::too_long(&self.path, why))
+        EnterOutcome::Failed(PresenceError::too_long(&self.path, why))
     }
 
-    /// Whether a node is what there may be of ours, in the present session.
+    /// Whether a node is this presence's, in the current session.
     fn is_own(&self, stat: &Stat) -> bool {
         let is_of_session = stat.ephemeral_owner == self.terms.client.session_id();
         is_of_session && self.own_node.is(stat, self.terms.is_marked)
     }
 
-    /// A node is there already.
+    /// The path already has a node.
     async fn found(
         &mut self,
         data: &[u8],
         stat: Stat,
         watcher: Watcher,
         has_tried: bool,
-    ) -> Entered<Watching> {
+    ) -> EnterOutcome<Watching> {
         let (client, owner) = (self.terms.client.clone(), stat.ephemeral_owner);
         if self.is_own(&stat) {
             self.own_node = OwnNode::Made(stat.czxid);
             return self.present(stat, watcher);
         }
 
-        // The write that was refused came on the newest connection, and no older one can follow it.
+        // The refused write used the newest connection, and no older one can follow it.
         self.own_node = OwnNode::None;
 
         let may_replace = !has_tried && !self.has_been;
@@ -448,29 +452,29 @@ impl SessionNode {
         let is_earlier_life = owner != SessionId::NONE && owner != client.session_id();
         if may_replace && is_ours && is_earlier_life && stat.version >= FIRST_VERSION {
             let gone = client.transaction().delete(&self.path, Some(stat.version));
-            // The earlier life may not know of it yet: what it still writes must not fit this one.
+            // The earlier run may not have noticed yet: its writes must not match the version of the new node.
             let version =
-                if stat.version < LATEST_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
+                if stat.version < MAX_FIRST_VERSION { stat.version + 1 } else { FIRST_VERSION };
             let replaced = self.born(gone, version);
             return self.attempt(replaced, true).await;
         }
 
         if self.terms.when_taken == WhenTaken::Fail {
             let path = self.path.to_string();
-            return Entered::Failed(PresenceError::Taken { path, by: owner });
+            return EnterOutcome::Failed(PresenceError::Taken { path, by: owner });
         }
         self.state.tell(PresenceState::Taken { by: owner });
-        Entered::Done(Watching::Other(watcher))
+        EnterOutcome::Done(Watching::Other(watcher))
     }
 
-    fn present(&mut self, stat: Stat, watcher: Watcher) -> Entered<Watching> {
+    fn present(&mut self, stat: Stat, watcher: Watcher) -> EnterOutcome<Watching> {
         self.has_been = true;
         self.state.tell(PresenceState::Present { czxid: stat.czxid });
-        Entered::Done(Watching::Own(Own { stat, watcher }))
+        EnterOutcome::Done(Watching::SeenNode(SeenNode { stat, watcher }))
     }
 }
 
-/// Whether the node is there, but may not be read, or is too long for that.
+/// Whether the node exists, but may not be read, or is too long.
 fn is_unreadable(error: &Error) -> bool {
     error.code() == Some(ErrorCode::NoAuth) || error.answer_too_long().is_some()
 }

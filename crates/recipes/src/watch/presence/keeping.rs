@@ -8,42 +8,42 @@ use tokio::task::JoinHandle;
 
 use crate::watch::presence::state::{PresenceError, PresenceState, StateSender};
 
-/// A node that is kept in existence: what differs from kind to kind.
+/// The part of keeping a node in existence that differs between kinds of nodes.
 pub(crate) trait KeptNode: Sized + Send + 'static {
-    /// Whose node is there, and what its end is known by.
+    /// Whose node exists, and what shows its end.
     type Seen: Send;
 
     fn client(&self) -> &Client;
 
     fn state(&self) -> &StateSender;
 
-    /// Makes the node, if it is not there, and finds out whose it is.
-    fn enter(&mut self) -> impl Future<Output = Entered<Self::Seen>> + Send;
+    /// Creates the node, if it does not exist, and finds out whose it is.
+    fn enter(&mut self) -> impl Future<Output = EnterOutcome<Self::Seen>> + Send;
 
-    /// Returns when there may be no node, or another one.
+    /// Returns when the node may be gone or another one.
     fn stay(&mut self, seen: Self::Seen) -> impl Future<Output = Result<(), PresenceError>> + Send;
 
-    /// Returns when a server can be reached, after none could be.
+    /// Returns when a server is reachable again.
     fn reach(&mut self) -> impl Future<Output = ()> + Send;
 
     /// Waits before the next try of data that seems to be too long for servers.
     fn rest(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Deletes the node, if it is ours, and waits until that is certain.
+    /// Deletes the node, if it is this presence's, and waits for the confirmation.
     fn end(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// What comes of an attempt to make a node.
-pub(crate) enum Entered<S> {
+/// The outcome of an attempt to create a node.
+pub(crate) enum EnterOutcome<S> {
     Done(S),
     Again { is_unreachable: Option<Error> },
     Failed(PresenceError),
 }
 
-impl<S> Entered<S> {
+impl<S> EnterOutcome<S> {
     pub(crate) const AGAIN: Self = Self::Again { is_unreachable: None };
 
-    /// An attempt that came to nothing, for now or for good.
+    /// An attempt that has failed, for now or permanently.
     pub(crate) fn passing(error: Error) -> Self {
         if error.is_unreachable() {
             return Self::Again { is_unreachable: Some(error) };
@@ -55,35 +55,35 @@ impl<S> Entered<S> {
     }
 }
 
-/// Makes the nodes that are missing above a node.
+/// Creates the missing parents of a node.
 pub(crate) async fn make_parents<S>(
     client: &Client,
     path: &ZnodePath,
     mode: CreateMode,
-) -> Entered<S> {
-    let Some(parent) = path.parent() else { return Entered::AGAIN };
+) -> EnterOutcome<S> {
+    let Some(parent) = path.parent() else { return EnterOutcome::AGAIN };
     match client.ensure(&parent, mode).await {
-        Ok(()) => Entered::AGAIN,
-        Err(error) => Entered::passing(error),
+        Ok(()) => EnterOutcome::AGAIN,
+        Err(error) => EnterOutcome::passing(error),
     }
 }
 
-/// The task of a presence that has begun. Dropping it stops the task.
+/// The task of a started presence. Dropping this stops the task.
 #[derive(Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct PresenceTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), Error>>,
 }
 
-impl Keeping {
-    /// Returns when the node is there, or is somebody else's.
+impl PresenceTask {
+    /// Returns when the node exists, or is another program's.
     pub(crate) async fn begin(mut node: impl KeptNode) -> Result<Self, PresenceError> {
         let seen = loop {
             match node.enter().await {
-                Entered::Done(seen) => break seen,
-                Entered::Again { is_unreachable: Some(error) } => return Err(error.into()),
-                Entered::Again { .. } => retry::pause().await,
-                Entered::Failed(error) => return Err(error),
+                EnterOutcome::Done(seen) => break seen,
+                EnterOutcome::Again { is_unreachable: Some(error) } => return Err(error.into()),
+                EnterOutcome::Again { .. } => retry::pause().await,
+                EnterOutcome::Failed(error) => return Err(error),
             }
         };
         let (stop, stopped) = oneshot::channel();
@@ -91,24 +91,24 @@ impl Keeping {
         Ok(Self { stop, task: runtime.spawn(run(node, seen, stopped)) })
     }
 
-    /// Has the node deleted, and waits until that is certain.
+    /// Has the node deleted, and waits for the confirmation.
     pub(crate) async fn end(self) -> Result<(), Error> {
-        // It is gone only if it has ended by itself.
+        // The task is gone only if it has ended by itself.
         let _ = self.stop.send(());
-        // It fails only if its runtime has ended, or it has panicked: nothing keeps the node then.
+        // This fails only if the runtime has ended, or the task has panicked: no task keeps the node then.
         self.task.await.unwrap_or(Ok(()))
     }
 }
 
-/// Until it is stopped. If somebody asks for its end, the delete is made here: it must not wait for a caller
-/// who polls no more.
+/// Runs until it is stopped. A requested delete is made here, because it must not wait for a caller that is
+/// not polled any more.
 async fn run<N: KeptNode>(
     mut node: N,
     seen: N::Seen,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let asked = tokio::select! {
-        // One order, so that a simulation can be repeated.
+        // A fixed order makes simulations reproducible.
         biased;
         asked = stopped => asked,
         error = keep(&mut node, seen) => {
@@ -122,7 +122,7 @@ async fn run<N: KeptNode>(
     }
 }
 
-/// Returns why it cannot go on.
+/// Returns why the task cannot continue.
 async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
     loop {
         if let Err(error) = node.stay(seen).await {
@@ -132,14 +132,14 @@ async fn keep<N: KeptNode>(node: &mut N, mut seen: N::Seen) -> PresenceError {
         let mut backoff = Backoff::default();
         seen = loop {
             match node.enter().await {
-                Entered::Done(next) => break next,
-                Entered::Failed(too_long @ PresenceError::TooLong { .. }) => {
+                EnterOutcome::Done(next) => break next,
+                EnterOutcome::Failed(too_long @ PresenceError::TooLong { .. }) => {
                     node.state().tell(PresenceState::Stuck(too_long));
                     node.rest().await;
                 }
-                Entered::Failed(error) => return error,
-                Entered::Again { is_unreachable: Some(_) } => node.reach().await,
-                Entered::Again { .. } => backoff.pause().await,
+                EnterOutcome::Failed(error) => return error,
+                EnterOutcome::Again { is_unreachable: Some(_) } => node.reach().await,
+                EnterOutcome::Again { .. } => backoff.pause().await,
             }
         };
     }

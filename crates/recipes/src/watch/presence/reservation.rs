@@ -1,8 +1,8 @@
-//! Which nodes have a presence in this process: of one client, a node has one at most. Two would take
-//! each other's node for their own after a lost reply, as it belongs to the session of both.
+//! The nodes that have a presence in this process. A client has at most one presence at a node: two would take
+//! each other's node for their own after a lost reply, because it belongs to the session of both.
 //!
-//! A presence that was ended or dropped has its node for a moment more. The next one waits for that, as it
-//! would find the node taken by its own session.
+//! The node of a presence that was ended or dropped exists for a moment more. The next presence waits for its
+//! deletion; otherwise it would find the node taken by its own session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use lockkeeper_client::{Client, ZnodePath};
 use tokio::sync::watch;
 
-/// By path, the clients that have a presence there.
+/// The clients that have a presence, by path.
 static RESERVATIONS: LazyLock<Mutex<HashMap<ZnodePath, Vec<ReservedNode>>>> =
     LazyLock::new(Mutex::default);
 
@@ -22,32 +22,32 @@ fn reservations() -> MutexGuard<'static, HashMap<ZnodePath, Vec<ReservedNode>>> 
 struct ReservedNode {
     client: Client,
     in_use: Weak<()>,
-    /// Closed when the reservation is given back.
+    /// Closed when the reservation is released.
     ended: watch::Receiver<()>,
 }
 
-/// The right to have a presence at a node. Given back when it is dropped.
+/// The right to have a presence at a node. Released when dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     client: Client,
     path: ZnodePath,
-    /// The other end of those who wait for it.
+    /// Wakes those that wait for the reservation.
     _ended: watch::Sender<()>,
 }
 
-/// Says that somebody wants the presence. Without it, its node is about to be deleted.
+/// Shows that the presence is in use. After it is dropped, the node is about to be deleted.
 #[derive(Debug)]
 pub(super) struct InUse(Arc<()>);
 
-/// Why there is no reservation.
+/// Why the reservation was refused.
 enum Reserved {
     InUse,
-    /// Until this is closed.
+    /// The earlier presence is ending, until this is closed.
     Ending(watch::Receiver<()>),
 }
 
 impl Reservation {
-    /// Waits for a presence there that is about to end; `None` if the client has one that is not.
+    /// Waits for an earlier presence that is ending; `None` if the client has one that is in use.
     ///
     /// # Cancel safety
     /// Safe.
@@ -56,7 +56,7 @@ impl Reservation {
             match Self::try_take(client, path) {
                 Ok(taken) => return Some(taken),
                 Err(Reserved::InUse) => return None,
-                // Nothing is ever sent.
+                // No value is ever sent.
                 Err(Reserved::Ending(mut ended)) => drop(ended.changed().await),
             }
         }
@@ -86,7 +86,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut reservations = reservations();
         let there = reservations.get_mut(&self.path);
-        // Dropped when the lock is free again: the last handle of a client may end its session.
+        // Dropped after the lock is released, because the last handle of a client may end its session.
         let own = there.and_then(|there| {
             let own = there.iter().position(|other| other.client.is_clone_of(&self.client))?;
             Some(there.swap_remove(own))

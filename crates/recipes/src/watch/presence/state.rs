@@ -1,4 +1,4 @@
-//! How a presence stands, and why it could not begin or has ended.
+//! States and errors of presences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,54 +10,55 @@ use tokio::sync::watch;
 
 use lockkeeper_client::retry::TooLong;
 
-/// How a [`Presence`](crate::Presence) stands, as far as is known here.
+/// The state of a [`Presence`](crate::Presence), as far as known here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PresenceState {
-    /// The node is there, and belongs to the present session.
+    /// The node exists, and belongs to the current session.
     Present {
-        /// The transaction that made it: it grows from one life to the next.
+        /// The transaction that created it. It grows with each creation.
         czxid: Zxid,
     },
-    /// The node is not there, and is being made.
+    /// The node does not exist, and is being created.
     Absent,
-    /// Somebody else's node is there. It is waited for to go.
+    /// Another program's node is at the path. The presence waits for its deletion.
     Taken {
-        /// Its session; [`SessionId::NONE`] if it is no ephemeral node, which does not go by itself.
+        /// Its session; [`SessionId::NONE`] if the node is not ephemeral and stays until it is deleted.
         by: SessionId,
     },
-    /// The node is not there, as servers seem to close the connection at its data:
-    /// [`PresenceError::TooLong`] in the background. It is tried again every 30 seconds.
+    /// The node does not exist, because servers seem to close the connection at its data
+    /// ([`PresenceError::TooLong`]).
+    /// The presence tries again every 30 seconds.
     Stuck(PresenceError),
-    /// It has ended.
+    /// The presence has ended.
     Ended(PresenceError),
 }
 
-/// Why a [`Presence`](crate::Presence) could not begin, or has ended.
+/// Why a [`Presence`](crate::Presence) could not start, or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PresenceError {
-    /// The path is not one.
+    /// The text is not a path.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It is `/`, or `/zookeeper` or below it, where the server keeps what is its own.
-    #[error("{0} cannot have a presence; name a path of its own for it, like /workers/7")]
+    /// The path is `/`, or `/zookeeper` or below it, which the server uses itself.
+    #[error("{0} cannot be used for a presence; use another path, such as /workers/7")]
     Reserved(ZnodePath),
-    /// Somebody else's node is there, and it was not to be waited for.
+    /// Another program's node is at the path, and the presence does not wait for it.
     #[error("{path} is taken by {}", owner_of(*by))]
     Taken {
         /// The node.
         path: String,
-        /// Its session; [`SessionId::NONE`] if it is no ephemeral node.
+        /// Its session; [`SessionId::NONE`] if the node is not ephemeral.
         by: SessionId,
     },
-    /// This client has a presence there already.
-    #[error("{path} has a presence of this client already; end that one first, or share it")]
+    /// This client already has a presence at the path.
+    #[error("this client already has a presence at {path}; end it first, or share it")]
     InUse {
         /// The node.
         path: ZnodePath,
     },
-    /// Servers close the connection whenever the data comes. This ends no presence that has begun: see
+    /// The connection is lost whenever the data is sent. This does not end a presence that has started: see
     /// [`PresenceState::Stuck`].
     #[error(
         "the connection was lost {tries} times in a row when {path} was written with {bytes} bytes of data; \
@@ -67,27 +68,27 @@ pub enum PresenceError {
     TooLong {
         /// The node.
         path: ZnodePath,
-        /// How long the data is.
+        /// The size of the data.
         bytes: usize,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: u32,
     },
-    /// The servers keep no nodes with a time to live.
+    /// The servers do not support nodes with a time to live.
     #[error(
-        "{path} needs a time to live, which the servers do not offer: ZooKeeper does with \
-         extendedTypesEnabled=true, Lockkeeper's engine with allow_ttl_nodes"
+        "{path} needs a time to live, which the servers do not support; enable it with \
+         extendedTypesEnabled=true (ZooKeeper) or allow_ttl_nodes (Lockkeeper's engine)"
     )]
     NoTtlNodes {
         /// The node.
         path: ZnodePath,
     },
-    /// A server refused the node for good.
+    /// A server refused the node permanently.
     #[error(transparent)]
     Refused(#[from] TransactionError),
-    /// Nothing keeps the node there any more: the presence was ended or dropped, the runtime in which its
+    /// The node is not kept in existence any more: the presence was ended or dropped, the runtime in which its
     /// client was connected has ended, or the closure of `replaces` has panicked.
     #[error(
-        "nothing keeps {path} there any more: its presence was ended or dropped, the runtime in which the \
+        "{path} is no longer kept: its presence was ended or dropped, the runtime in which the \
          client was connected has ended, or `replaces` has panicked; start another one, and keep the \
          runtime of its client running"
     )]
@@ -95,7 +96,7 @@ pub enum PresenceError {
         /// The node.
         path: ZnodePath,
     },
-    /// A request failed for good.
+    /// A request failed permanently.
     #[error(transparent)]
     Request(#[from] Error),
 }
@@ -110,7 +111,7 @@ impl_failure!(PresenceError {
 });
 
 impl PresenceError {
-    /// The path, if a presence can be there.
+    /// The path, if it is valid for a presence.
     pub(crate) fn check(client: &Client, path: &str) -> Result<ZnodePath, Self> {
         let path = ZnodePath::new(path)?;
         match path.is_root() || client.is_servers_own(&path) {
@@ -127,14 +128,13 @@ impl PresenceError {
 fn owner_of(session: SessionId) -> String {
     match session {
         SessionId::NONE => {
-            "a node that goes with no session; delete it if nobody needs it, or choose another name"
-                .into()
+            "a node that is not ephemeral; delete it if it is unused, or choose another name".into()
         }
         session => format!("the session {session}; wait for its end, or choose another name"),
     }
 }
 
-/// Tells how a presence stands, for the task that keeps it. However that ends, the last state says so.
+/// Reports the state of a presence. However its task ends, the last state says why.
 #[derive(Debug)]
 pub(crate) struct StateSender {
     path: ZnodePath,
@@ -147,7 +147,7 @@ impl StateSender {
         (Self { path, state }, changes)
     }
 
-    /// Tells a state, unless it was told last.
+    /// Reports a state, unless it was reported last.
     pub(crate) fn tell(&self, now: PresenceState) {
         self.state.send_if_modified(|state| {
             let is_new = *state != now;
@@ -169,19 +169,19 @@ impl Drop for StateSender {
     }
 }
 
-/// What a [`Presence`](crate::Presence) does when somebody else's node is at its path.
+/// What a [`Presence`](crate::Presence) does when another program's node is at its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhenTaken {
-    /// It waits until the node is gone, and then makes its own.
+    /// It waits until the node is gone, and then creates its own.
     #[default]
     Wait,
     /// It ends.
     Fail,
 }
 
-/// The pause before the next try of data that seems to be too long for servers. Each may cost everybody who
-/// uses the client the connection.
+/// The pause before the next try of data that seems to be too long for servers. Each try may cost all users of
+/// the client the connection.
 pub(crate) const STUCK_PAUSE: Duration = Duration::from_secs(30);
 
-/// How an earlier life is known by its data.
+/// Recognises the node of an earlier run by its data.
 pub(crate) type IsOurs = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;

@@ -77,6 +77,8 @@ impl ShownEvent {
         let (what, class, detail) = match line.event {
             HistoryEvent::RecordingBegan => ("watch began", "", String::new()),
             HistoryEvent::RecordingEnded => ("watch ended", "", String::new()),
+            HistoryEvent::ServersAway => ("servers away", "left", String::new()),
+            HistoryEvent::ServersBack => ("servers back", "granted", String::new()),
             HistoryEvent::Held => ("held", "", "when the console began to watch".to_owned()),
             HistoryEvent::Waits => ("waits", "waits", String::new()),
             HistoryEvent::Granted if line.lasted_ms == Some(0) => {

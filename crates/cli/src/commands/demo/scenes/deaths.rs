@@ -1,15 +1,15 @@
-//! `crash` and `deadlock`: what becomes of a lock whose holder is cut off or killed.
+//! `crash` and `deadlock`: what happens to a lock whose holder is cut off or killed.
 
 use std::time::Instant;
 
 use lockkeeper::{CreateMode, EventKind, ExclusiveNode, Fence, Mutex, ZnodePath};
 use serde_json::json;
 
-use super::figures::{Played, ms, timeout_ms, yes};
+use super::figures::{SceneResult, ms, timeout_ms, yes};
 use crate::commands::demo::stage::Stage;
 
-/// The holder is cut off from the servers, and lives on.
-pub(super) async fn crash(stage: &Stage<'_>) -> Played {
+/// The holder is cut off from the servers, but keeps running.
+pub(super) async fn crash(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("orders");
     let (one, two) = (stage.actor().await?, stage.actor().await?);
     let old = Mutex::new(&one.client, &path)?.acquire().await?;
@@ -40,7 +40,7 @@ pub(super) async fn crash(stage: &Stage<'_>) -> Played {
     stage.say(&format!("   two holds after {granted} ms, with token {}", new.token()))?;
     stage.say(&format!("   one still believed then that it holds: {}", yes(both)))?;
 
-    // A store that checks tokens has seen that of two before a late write of one comes.
+    // The store has seen the token of two before a late write of one arrives.
     let fence = Fence::new();
     let admits = fence.admit(new.token()).is_ok();
     let refuses = fence.admit(old.token()).is_err();
@@ -53,7 +53,7 @@ pub(super) async fn crash(stage: &Stage<'_>) -> Played {
 }
 
 /// The owner of two locks is killed: one is a persistent node, the other an ephemeral one.
-pub(super) async fn deadlock(stage: &Stage<'_>) -> Played {
+pub(super) async fn deadlock(stage: &Stage<'_>) -> SceneResult {
     let (owner, other) = (stage.actor().await?, stage.actor().await?);
     let node = |name| ZnodePath::new(&stage.path(name));
     let (persistent, ephemeral) = (node("persistent")?, node("ephemeral")?);

@@ -1,21 +1,21 @@
-//! `balance` and `names`: which instance a call goes to, and what each program is called.
+//! `balance` and `names`: which instance a call goes to, and unique names for programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockkeeper::{Counter, IdBlocks, Instance, Names, Pick, Registration, ServiceDirectory};
 use serde_json::json;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::{Actor, Stage};
 
 const CALLS: usize = 30;
 
-/// How many numbers each program takes, and how many of them with one write.
+/// How many numbers each program allocates, and how many of them with one write.
 const NUMBERS: usize = 100;
 const BLOCK: u32 = 25;
 
-/// Calls go round three instances, and after one has left, round two.
-pub(super) async fn balance(stage: &Stage<'_>) -> Played {
+/// Calls are distributed over three instances and, after one has left, over two.
+pub(super) async fn balance(stage: &Stage<'_>) -> SceneResult {
     let base = stage.path("services");
     let mut registered = Vec::new();
     for id in ["web-1", "web-2", "web-3"] {
@@ -41,7 +41,7 @@ pub(super) async fn balance(stage: &Stage<'_>) -> Played {
     Ok(json!({ "calls": CALLS, "requests": requests, "before": all, "after": left }))
 }
 
-/// How many calls each instance got.
+/// The number of calls that each instance got.
 fn call(web: &ServiceDirectory) -> Result<BTreeMap<String, usize>, SceneError> {
     let mut calls = BTreeMap::new();
     for _ in 0..CALLS {
@@ -52,7 +52,7 @@ fn call(web: &ServiceDirectory) -> Result<BTreeMap<String, usize>, SceneError> {
 }
 
 /// Four programs want three names; three programs take numbers at the same time.
-pub(super) async fn names(stage: &Stage<'_>) -> Played {
+pub(super) async fn names(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("workers");
     let wanted = ["worker-1", "worker-2", "worker-3"];
     let (mut actors, mut claims) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ pub(super) async fn names(stage: &Stage<'_>) -> Played {
                "numbers": taken.len(), "distinct": distinct, "writes": writes }))
 }
 
-/// Takes numbers that no other program has.
+/// Allocates numbers that no other program has.
 async fn numbers(actor: &Actor, path: &str) -> Result<Vec<i64>, SceneError> {
     let ids = IdBlocks::new(&Counter::new(&actor.client, path)?, BLOCK);
     let mut taken = Vec::new();

@@ -5,13 +5,13 @@ use std::time::Instant;
 use lockkeeper::Mutex;
 use serde_json::json;
 
-use super::figures::{Played, ms};
+use super::figures::{SceneResult, ms};
 use crate::commands::demo::stage::Stage;
 
 const HOLDERS: u32 = 20;
 
-/// Each holds a lock of its own, for which another program waits.
-pub(super) async fn disconnects(stage: &Stage<'_>) -> Played {
+/// Each program holds its own lock, for which another program waits.
+pub(super) async fn disconnects(stage: &Stage<'_>) -> SceneResult {
     let mut holders = Vec::new();
     for number in 0..HOLDERS {
         let client = stage.client().await?;

@@ -1,15 +1,15 @@
-//! `members` and `leader`: one is killed; the others see it when its session ends, and not before.
+//! `members` and `leader`: a program is killed, and the others notice when its session ends, not earlier.
 
 use std::time::Instant;
 
 use lockkeeper::{Election, Group, MemberChange};
 use serde_json::json;
 
-use super::figures::{Played, SceneError, ms, timeout_ms, yes};
+use super::figures::{SceneError, SceneResult, ms, timeout_ms, yes};
 use crate::commands::demo::stage::{Actor, Stage};
 
 /// Two members watch the group when the third is killed.
-pub(super) async fn members(stage: &Stage<'_>) -> Played {
+pub(super) async fn members(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("group");
     let mut joined = Vec::new();
     for id in ["one", "two", "three"] {
@@ -57,7 +57,7 @@ fn election(actor: &Actor, path: &str, id: &str) -> Result<Election, SceneError>
 }
 
 /// The first of three candidates leads, and is killed.
-pub(super) async fn leader(stage: &Stage<'_>) -> Played {
+pub(super) async fn leader(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("leader");
     let (one, two, three) = (stage.actor().await?, stage.actor().await?, stage.actor().await?);
     let first = election(&one, &path, "one")?.campaign().await?;
@@ -73,7 +73,7 @@ pub(super) async fn leader(stage: &Stage<'_>) -> Played {
         () = two.wire.wait_for(|counts| counts.watches > 0) => {}
         (second, ..) = &mut next => {
             drop(second?);
-            return Err("two leads beside one".into());
+            return Err("two leads at the same time as one".into());
         }
     }
     let last = election(&three, &path, "three")?;

@@ -1,5 +1,5 @@
-//! Scenes that are played by name: each shows one use of the service, or one of the troubles that others have
-//! described. Every figure is counted or measured while the scene is played.
+//! The named scenes: each one shows a use of the service, or a known problem. Every figure is counted or measured while
+//! the scene runs.
 //!
 //! ```text
 //!   signals         publish, notify
@@ -10,7 +10,7 @@
 //!   deaths          crash, deadlock
 //!   disconnects     disconnects
 //!   one_node        herd
-//!   figures         what a scene gives, and times in it
+//!   figures         the result of a scene, and times in it
 //! ```
 
 mod deaths;
@@ -33,7 +33,7 @@ use super::stage::{ShortSessions, Stage};
 use crate::shared::exit::{Exit, Failure};
 use figures::SceneError;
 
-/// Where programs are killed, their sessions end soon, if the engine is the demo's own.
+/// Short sessions, for scenes in which programs are killed, on the demo's own engine.
 const SHORT_SESSIONS: ShortSessions =
     ShortSessions { tick: Duration::from_millis(100), timeout: Duration::from_millis(1500) };
 
@@ -44,33 +44,32 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) enum Scene {
     /// Publish/subscribe: one write, one event for each follower
     Publish,
-    /// Load balancing: calls go to the instances that are there
+    /// Load balancing: calls go to the available instances
     Balance,
-    /// Naming: names and numbers that are unique
+    /// Naming: unique names and numbers
     Names,
     /// Coordination and notification: waiters are woken, and miss nothing
     Notify,
-    /// Cluster membership: a member is killed, and the others see it
+    /// Cluster membership: a member is killed, and the others notice
     Members,
     /// Leader election: the leader is killed, and the next one leads
     Leader,
-    /// Queue: a consumer is killed, and the other one does its item
+    /// Queue: a consumer is killed, and the other one processes its item
     Queue,
     /// Read-write lock: the order of the grants
     Order,
     /// Crash: the holder of a lock is cut off
     Crash,
-    /// Deadlock: a lock that is a persistent node, and its owner is killed
+    /// Deadlock: a lock that is a persistent node, after its owner is killed
     Deadlock,
-    /// Many disconnects at once: the locks are kept
+    /// Many disconnects at once: the locks stay held
     Disconnects,
     /// Herd effect: all waiters watch the one node that is the lock
     Herd,
 }
 
 impl Scene {
-    /// The sessions that it is played with on the demo's own engine; `None`: the usual ones, which outlast
-    /// a busy machine.
+    /// The sessions on the demo's own engine; `None`: the usual ones, which survive on a busy machine.
     pub(super) fn sessions(self) -> Option<ShortSessions> {
         match self {
             Self::Members | Self::Leader | Self::Queue | Self::Crash | Self::Deadlock => {
@@ -87,7 +86,7 @@ impl Scene {
     }
 }
 
-/// Plays it; gives its figures.
+/// Runs the scene; returns its figures.
 pub(super) async fn play(stage: &Stage<'_>, scene: Scene) -> Result<Value, Failure> {
     let about = scene.to_possible_value();
     let about = about.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);

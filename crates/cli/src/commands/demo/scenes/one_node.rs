@@ -1,4 +1,4 @@
-//! `herd`: a lock that is one node, which all waiters watch, beside one with a line.
+//! `herd`: a lock of one node that all waiters watch, compared with a lock that has a queue.
 
 use std::future::Future;
 
@@ -6,13 +6,13 @@ use lockkeeper::{AcquireError, Client, ExclusiveNode, Mutex};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
 const WAITERS: u32 = 20;
 
 /// One release of each lock.
-pub(super) async fn herd(stage: &Stage<'_>) -> Played {
+pub(super) async fn herd(stage: &Stage<'_>) -> SceneResult {
     let holder = stage.client().await?;
     let mut waiters = Vec::new();
     for _ in 0..WAITERS {
@@ -25,7 +25,7 @@ pub(super) async fn herd(stage: &Stage<'_>) -> Played {
     let guard = lock(&holder)?.acquire().await?;
     let locks = crowd.waiters.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     let waits = locks.into_iter().map(|lock| async move { lock.acquire().await }).collect();
-    // Whoever is woken in vain watches the node again.
+    // A waiter that is woken without getting the lock watches the node again.
     let one_node = crowd.release(waits, guard.release(), u64::from(WAITERS) - 1).await?;
     say(stage, "one node, which all watch", &one_node)?;
 
@@ -35,7 +35,7 @@ pub(super) async fn herd(stage: &Stage<'_>) -> Played {
     let locks = crowd.waiters.iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     let waits = locks.into_iter().map(|lock| async move { lock.acquire().await }).collect();
     let line = crowd.release(waits, guard.release(), 0).await?;
-    say(stage, "a line, in which each watches the one before it", &line)?;
+    say(stage, "a queue, in which each watches the one before it", &line)?;
     Ok(json!({ "waiters": WAITERS, "one_node": one_node, "line": line }))
 }
 
@@ -52,7 +52,7 @@ struct Crowd<'a> {
 }
 
 impl Crowd<'_> {
-    /// What one release causes, until so many watch again.
+    /// The cost of one release, until this number of waiters watch again.
     async fn release<G: Send + 'static>(
         &self,
         waits: Vec<impl Future<Output = Result<G, AcquireError>> + Send + 'static>,
@@ -68,7 +68,7 @@ impl Crowd<'_> {
         release.await?;
         let first = waits.join_next().await.ok_or("none waits")???;
         counter.wait_for(|counts| counts.watches >= before.watches + again).await;
-        // What a change causes at the servers arrives before the answer to a sync that was sent after it.
+        // Notifications of a change arrive before the reply to a later sync.
         for client in &self.waiters {
             client.sync(&self.stage.root).await?;
         }

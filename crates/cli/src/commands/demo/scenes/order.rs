@@ -1,4 +1,4 @@
-//! `order`: readers share a lock, and a reader that comes after a writer does not overtake it.
+//! `order`: readers share a lock, and a reader that arrives after a writer does not overtake it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,13 +7,13 @@ use lockkeeper::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
-/// They ask in this order. The first letter says what for.
+/// The order of the requests. The first letter is the kind: read or write.
 const ASKED: [&str; 4] = ["R1", "R2", "W3", "R4"];
 
-/// A program that is granted the lock, and how many hold it then.
+/// A program that is granted the lock, and the number of holders at that time.
 type Grant = (&'static str, u32);
 
 enum RwGuard {
@@ -21,8 +21,8 @@ enum RwGuard {
     Write(RwLockWriteGuard),
 }
 
-/// Two readers hold, a writer waits, and a reader waits behind it.
-pub(super) async fn order(stage: &Stage<'_>) -> Played {
+/// Two readers hold the lock, a writer waits, and a reader waits behind the writer.
+pub(super) async fn order(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("catalogue");
     let holders = Arc::new(AtomicU32::new(0));
     let (grants, mut granted) = mpsc::unbounded_channel();
@@ -34,7 +34,7 @@ pub(super) async fn order(stage: &Stage<'_>) -> Played {
         let (end, ended) = oneshot::channel();
         let task = hold(lock, name, Arc::clone(&holders), grants.clone(), ended);
         asked.push((name, end, tokio::spawn(task)));
-        // The next program asks when this one holds, or watches the node that it waits for.
+        // The next program asks after this one holds the lock, or watches the node that it waits for.
         tokio::select! {
             Some(grant) = granted.recv() => say_grant(stage, &mut order, grant)?,
             () = actor.wire.wait_for(|counts| counts.watches > 0) => {
@@ -45,8 +45,8 @@ pub(super) async fn order(stage: &Stage<'_>) -> Played {
     }
 
     for released in 0..ASKED.len() {
-        let &(name, _) = order.get(released).ok_or("a lock is free, and is not granted")?;
-        let at = asked.iter().position(|(other, ..)| *other == name).ok_or("a grant of none")?;
+        let &(name, _) = order.get(released).ok_or("a free lock is not granted")?;
+        let at = asked.iter().position(|(other, ..)| *other == name).ok_or("an unknown grant")?;
         let (_, end, task) = asked.swap_remove(at);
         stage.say(&format!("   {name} releases"))?;
         let _ = end.send(());

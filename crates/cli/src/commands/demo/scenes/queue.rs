@@ -1,4 +1,4 @@
-//! `queue`: one of two consumers is killed at its work.
+//! `queue`: one of two consumers is killed while it works.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 use lockkeeper::Queue;
 use serde_json::json;
 
-use super::figures::{Played, ms, timeout_ms};
+use super::figures::{SceneResult, ms, timeout_ms};
 use crate::commands::demo::stage::Stage;
 
 const ITEMS: usize = 6;
 
-/// Each item is recorded as done once, and that of the killed consumer at its second attempt.
-pub(super) async fn queue(stage: &Stage<'_>) -> Played {
+/// Each item is recorded as done once, and the killed consumer's item at its second attempt.
+pub(super) async fn queue(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("jobs");
     let producer = stage.actor().await?;
     let jobs: Queue<String> = Queue::new(&producer.client, &path)?;

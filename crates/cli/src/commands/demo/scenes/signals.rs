@@ -1,9 +1,9 @@
-//! `publish` and `notify`: programs learn of what others do by one event each.
+//! `publish` and `notify`: programs learn about changes by one event each.
 
 use lockkeeper::{Editions, Notify, Publication, ValueChange};
 use serde_json::json;
 
-use super::figures::{Played, SceneError};
+use super::figures::{SceneError, SceneResult};
 use crate::commands::demo::stage::Stage;
 
 const FOLLOWERS: usize = 3;
@@ -11,8 +11,8 @@ const FOLLOWERS: usize = 3;
 /// How many notifications are made while the waiters are busy.
 const BURST: usize = 5;
 
-/// A value is published to followers, and to one that comes later.
-pub(super) async fn publish(stage: &Stage<'_>) -> Played {
+/// A value is published to followers, and to a program that starts later.
+pub(super) async fn publish(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("greeting");
     let editor = stage.actor().await?;
     let published: Publication<String> = Publication::new(&editor.client, &path)?;
@@ -44,7 +44,7 @@ pub(super) async fn publish(stage: &Stage<'_>) -> Played {
     let late = stage.actor().await?;
     let late_reads =
         next_text(&mut Publication::<String>::new(&late.client, &path)?.follow()).await?;
-    stage.say(&format!("   a program that comes later reads \"{late_reads}\""))?;
+    stage.say(&format!("   a program that starts later reads \"{late_reads}\""))?;
     Ok(json!({ "writes": writes, "events": events, "heard": heard, "late": late_reads }))
 }
 
@@ -56,8 +56,8 @@ async fn next_text(editions: &mut Editions<String>) -> Result<String, SceneError
     }
 }
 
-/// Waiters are woken by one notification, and look once after many.
-pub(super) async fn notify(stage: &Stage<'_>) -> Played {
+/// Waiters are woken by one notification, and read once after many.
+pub(super) async fn notify(stage: &Stage<'_>) -> SceneResult {
     let path = stage.path("news");
     let teller = stage.actor().await?;
     let news = Notify::new(&teller.client, &path)?;
@@ -81,7 +81,7 @@ pub(super) async fn notify(stage: &Stage<'_>) -> Played {
     for (actor, news, wait) in waiters {
         woken += usize::from(wait.await?? == told);
         events.push(actor.wire.counts().notifications);
-        // The actor stays, and its session with it.
+        // The actor is kept, and its session with it.
         idle.push((actor, news));
     }
     stage.say(&format!("   one notification wakes {woken} of them; events of each: {events:?}"))?;

@@ -1,4 +1,4 @@
-//! What a watchdog is told over its pipe: one JSON text a line.
+//! The messages to a watchdog over its pipe: one JSON object per line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -22,28 +22,27 @@ const READ_SIZE: usize = 4096;
 /// One message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// The session that holds the lock, or will. It comes first, and again if it is another one.
+    /// The session that holds the lock, or will hold it. Sent first, and again if it changes.
     Session(Box<Session>),
-    /// What the environment of all processes of the command has.
+    /// The mark in the environment of all processes of the command.
     Run(RunName),
     /// The command is about to run in this process group.
     Group(i32),
-    /// The command may run until so long after the start of the lease clock. To the nanosecond, as
-    /// lockkeeper reckons with it too.
+    /// The command may run until this time after the start of the lease clock. In nanoseconds, because lockkeeper uses
+    /// the same precision.
     Until(Duration),
-    /// When it may not run any more, the command is stopped for so long before it is killed, in
-    /// milliseconds.
+    /// After that time, the command is stopped for this long before it is killed, in milliseconds.
     Grace(u64),
     /// The command may run again, if the watchdog has stopped it.
-    GoOn,
+    Resume,
     /// The command has ended, and the lock is being released.
     Ended,
 }
 
-/// How to end a session whose owner was killed.
+/// How to close a session whose owner was killed.
 ///
-/// This goes over the pipe and not into arguments or the environment, which others can read: the
-/// password of a session and the digest are secret.
+/// Sent over the pipe because arguments and the environment are visible to others: the password of a session and the
+/// digest are secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Session {
     pub(super) servers: String,
@@ -63,7 +62,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Session {
-    /// The present session; `None` while there is none.
+    /// The current session; `None` without one.
     pub(super) fn of(connection: &Connection) -> Option<Self> {
         let SessionIdentity { id, password, timeout } = connection.client.session_identity()?;
         let (servers, access) = (connection.servers.clone(), connection.access.clone());
@@ -100,36 +99,36 @@ impl Message {
     }
 }
 
-/// Tells the watchdog of the process group that this process is in, over a descriptor of its pipe
-/// that was inherited, and closes that: the pipe has to end with lockkeeper.
+/// Sends this process's group to the watchdog, over an inherited descriptor of its pipe, and closes the descriptor: the
+/// pipe must close when lockkeeper ends.
 #[expect(clippy::disallowed_methods, reason = "the kernel's name for a descriptor")]
 pub(crate) fn announce(pipe: RawFd) -> io::Result<()> {
-    // Only files that have a name are opened without unsafe code. Not to wait for room in the pipe:
-    // a watchdog may be stopped.
+    // Without unsafe code, only files with a name can be opened. Non-blocking, because the watchdog may be stopped and
+    // the pipe full.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let path = format!("/dev/fd/{pipe}");
     let mut opened = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
     match Message::group(getpgrp()).send(&mut opened) {
-        // A watchdog that was killed is replaced by one that is told the group by lockkeeper.
+        // A watchdog that was killed is replaced, and lockkeeper sends the group to the new one.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         _ => {}
     }
     Ok(nix::unistd::close(pipe)?)
 }
 
-/// The end of the pipe from which messages come: standard input.
+/// The receiving end of the pipe: standard input.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     unread: Vec<u8>,
 }
 
 impl Inbox {
-    /// Whether a message is there without another look at the pipe.
+    /// Whether a complete message is already buffered.
     pub(super) fn has_message(&self) -> bool {
         self.unread.contains(&b'\n')
     }
 
-    /// Waits for the next message; `None` at the end of the pipe, or if it makes no sense.
+    /// Waits for the next message; `None` at the end of the pipe, or if the message is invalid.
     pub(super) fn next(&mut self) -> Option<Message> {
         while !self.has_message() {
             let mut bytes = [0; READ_SIZE];
@@ -148,7 +147,7 @@ impl Inbox {
 pub(super) mod tests {
     use super::*;
 
-    /// A session, as a message has it.
+    /// A session, as in a message.
     pub(in crate::commands::run::watchdog) fn session() -> Session {
         let access = r#"{"digest":null,"tls_ca":null,"system_roots":false,"tls_cert":null,
             "tls_key":null,"tls_name":null}"#;

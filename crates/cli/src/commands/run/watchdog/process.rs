@@ -1,4 +1,4 @@
-//! The watchdog's own process.
+//! The process of the watchdog.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,11 +17,10 @@ use crate::shared::output::tell;
 use crate::shared::program::close_inherited;
 use crate::shared::runtime::block_on;
 
-/// A timer does not count the time in which the machine is suspended, so the clock is looked at
-/// again and again.
+/// Timers do not count the time during which the machine is suspended, so the clock is checked at this interval.
 const SLICE: Duration = Duration::from_secs(1);
 
-/// What this process was told.
+/// What this process has received.
 #[derive(Debug)]
 struct Watched {
     session: Session,
@@ -29,18 +28,19 @@ struct Watched {
     group: Option<Pid>,
     /// Until when the command may run.
     limit: Option<Instant>,
-    /// For how long it is stopped before it is killed.
+    /// How long it is stopped before it is killed.
     grace: Duration,
     /// Whether this process has stopped it.
     is_stopped: bool,
-    /// Whether it is to be continued, as soon as it may run.
-    is_to_go_on: bool,
+    /// Whether to continue it as soon as it may run.
+    is_to_resume: bool,
     has_ended: bool,
 }
 
-/// Watches until the command has ended, or must.
+/// Watches until the command has ended or must end.
 pub(crate) fn run() -> ExitCode {
-    // Whoever ends a whole service begins with TERM, and lockkeeper has a command to end first.
+    // A service manager sends TERM to all processes first, and lockkeeper must end its command before the watchdog
+    // ends.
     if let Err(error) = SigSet::all().thread_block() {
         tracing::debug!("signals cannot be blocked: {error}");
     }
@@ -53,10 +53,12 @@ pub(crate) fn run() -> ExitCode {
     match watched.watch(&mut inbox) {
         Verdict::Late(group) => {
             watched.end(group);
-            tell("lockkeeper was stopped until the lease had nearly run out: killed the command");
+            tell(
+                "lockkeeper was stopped until the lease had nearly run out; the command was killed",
+            );
         }
         Verdict::Orphaned(group) => {
-            // Others get the lock with the end of the session, so the command must be gone.
+            // Closing the session frees the lock for others, so the command must have ended.
             if watched.end(group) {
                 close(watched.session);
             }
@@ -68,20 +70,20 @@ pub(crate) fn run() -> ExitCode {
 
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
-    /// The last time that was told has come, for a command in this group.
+    /// The last received time has passed, for a command in this group.
     Late(Pid),
     /// lockkeeper was killed while the command ran in this group.
     Orphaned(Pid),
-    /// lockkeeper was killed before there was a command, or after it had ended and before it was
-    /// certain that the lock is released.
+    /// lockkeeper was killed while no command ran and the lock may be held: before the start of a command, or before
+    /// the release of the lock was confirmed.
     Unreleased,
 }
 
 impl Watched {
     fn of(session: Session, run: RunName) -> Self {
         let (group, limit, grace) = (None, None, Duration::ZERO);
-        let (is_stopped, is_to_go_on, has_ended) = (false, false, false);
-        Self { session, run, group, limit, grace, is_stopped, is_to_go_on, has_ended }
+        let (is_stopped, is_to_resume, has_ended) = (false, false, false);
+        Self { session, run, group, limit, grace, is_stopped, is_to_resume, has_ended }
     }
 
     fn watch(&mut self, inbox: &mut Inbox) -> Verdict {
@@ -91,9 +93,9 @@ impl Watched {
             let now = Clock.now();
             let due = limited.filter(|(_, limit)| *limit <= now);
 
-            // What was told while this process could not run comes first: it may be more time.
+            // Messages that arrived while this process could not run come first: they may extend the time.
             let left = limited.map_or(SLICE, |(_, limit)| limit.since(now).min(SLICE));
-            // Somebody else may keep it stopped when it may run again.
+            // Another process may have stopped it as well when it may run again.
             let is_due_again = self.is_stopped && due.is_some();
             let wait = if is_due_again { pause::STOP_AGAIN } else { left };
             if !inbox.has_message() && !is_readable(wait) {
@@ -114,7 +116,7 @@ impl Watched {
         }
     }
 
-    /// Stops the command, again and again: anybody may have continued it.
+    /// Stops the command repeatedly: any process may have continued it.
     fn stop(&mut self, group: Pid) {
         self.is_stopped = true;
         signal(group, Signal::STOP);
@@ -125,49 +127,49 @@ impl Watched {
             Message::Session(session) => self.session = *session,
             Message::Run(run) => self.run = run,
             Message::Group(group) => {
-                // Of one command after another, as items of a queue have them.
+                // Another command, as for each item of a queue.
                 (self.group, self.has_ended) = (Pid::from_raw(group), false);
             }
             Message::Until(since_start) => self.limit = Some(Instant::from_start(since_start)),
             Message::Grace(ms) => self.grace = Duration::from_millis(ms),
-            Message::GoOn => self.is_to_go_on = true,
+            Message::Resume => self.is_to_resume = true,
             Message::Ended => self.has_ended = true,
         }
 
-        // This process may have stood still since, until the command must not run again.
-        if self.is_to_go_on && self.limit.is_none_or(|limit| limit > Clock.now()) {
-            self.go_on();
+        // This process may have been paused since, until the command must not run again.
+        if self.is_to_resume && self.limit.is_none_or(|limit| limit > Clock.now()) {
+            self.resume();
         }
     }
 
-    /// Kills the command and what it has started. Returns whether nothing of it runs any more.
+    /// Kills the command and the processes that it has started. Returns whether all of them have ended.
     fn end(&self, group: Pid) -> bool {
         let processes = Processes { group, run: self.run.clone() };
         processes.end_within(self.session.identity().timeout)
     }
 
-    fn go_on(&mut self) {
+    fn resume(&mut self) {
         if let (true, Some(group)) = (self.is_stopped, self.group) {
             signal(group, Signal::CONT);
         }
         self.is_stopped = false;
-        self.is_to_go_on = false;
+        self.is_to_resume = false;
     }
 }
 
 fn is_readable(within: Duration) -> bool {
     let mut input = [PollFd::new(stdin(), PollFlags::POLLIN)];
-    // Rounded up: a time of nothing would be a loop without a pause.
+    // Round up: a zero timeout would be a busy loop.
     let ms = u16::try_from(within.as_millis() + 1).unwrap_or(u16::MAX);
     poll(&mut input, PollTimeout::from(ms)).is_ok_and(|ready| ready > 0)
 }
 
 fn signal(group: Pid, signal: Signal) {
-    // Fails if all of it has ended.
+    // Fails if all processes of the group have ended.
     let _ = kill_process_group(group, signal);
 }
 
-/// Ends the session, so that the next contender need not wait until it expires.
+/// Closes the session, so that the next contender does not wait until it expires.
 fn close(session: Session) {
     let identity = session.identity();
     let closing = async {
@@ -178,7 +180,7 @@ fn close(session: Session) {
     if let Err(failure) = block_on(closing) {
         let failure: Failure = failure;
         tell(&format!(
-            "lockkeeper was killed, and the lock may not be free before its session expires: \
+            "lockkeeper was killed, and the lock may stay held until its session expires: \
              {failure}"
         ));
     }
@@ -198,11 +200,11 @@ mod tests {
         Watched::of(session, run)
     }
 
-    /// Longer than anything takes on a busy machine.
+    /// Longer than any step takes on a busy machine.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Symptom: the watchdog heard a time in whole milliseconds, and stopped the command up to one of them
-    /// before lockkeeper took it to be late; the command then stood still for good.
+    /// Symptom: the watchdog received a time in whole milliseconds, and stopped the command up to a millisecond before
+    /// lockkeeper expected it; the command was never continued.
     #[test]
     fn a_time_is_heard_as_it_was_told() {
         let until = Instant::from_start(Duration::new(7, 123_456_789));
@@ -213,8 +215,8 @@ mod tests {
         assert_eq!(watched.limit, Some(until));
     }
 
-    /// Symptom: a watchdog that stood still after it was told to let the command go on did so when the
-    /// time for that had passed.
+    /// Symptom: a watchdog that was paused after it received a message to continue the command did so when the time for
+    /// that had passed.
     #[test]
     fn nothing_goes_on_after_its_time() {
         let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
@@ -225,8 +227,8 @@ mod tests {
         assert!(group::stops_within(group, LONG));
 
         watched.note(Message::until(Clock.now()));
-        watched.note(Message::GoOn);
-        assert!(watched.is_stopped, "it is still to be continued");
+        watched.note(Message::Resume);
+        assert!(watched.is_stopped, "it must still be continued");
         assert!(group::stops_within(group, Duration::ZERO), "it was continued");
 
         watched.note(Message::until(Clock.now() + LONG));

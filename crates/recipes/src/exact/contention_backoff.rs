@@ -1,57 +1,57 @@
-//! When a write over a value is tried that other programs write too: pure, with the time and random numbers
-//! as arguments.
+//! Backoff for writes to a value that other programs write too. No I/O; the time and random numbers are
+//! arguments.
 //!
-//! Of the writes over one state of a value, one succeeds. Servers log and sync the others as well, and who
-//! was refused knows the new state at the same time as who was not. If all tried again at once, each success
-//! would cost as many transactions as there are rivals; if only the refused ones waited, the one that
-//! succeeds would never meet one again, and go on for ever. So:
+//! Of the writes to one state of a value, one succeeds. Servers log and sync the refused ones as well, and all
+//! writers learn the new state at the same time. If all tried again at once, each success would cost as many
+//! transactions as there are writers. If only the refused ones waited, the one that succeeds would never meet
+//! another, and would win forever. So:
 //!
-//! - After a first refusal it is tried again at once: programs that write now and then rarely meet twice.
-//! - After further ones it waits, at random within a window that grows, and then shrinks: a window that
-//!   is long enough for a few rivals is found fast, and who has lost for long goes before the others.
-//! - Whoever has met a rival lately has a turn of some writes in a row, and rests after it, in which the
-//!   rivals come in.
+//! - After a first refusal, the write is repeated at once: programs that write rarely seldom collide twice.
+//! - After further refusals, it waits for a random part of a window that grows, and then shrinks: a window that
+//!   is long enough for a few writers is found fast, and a writer that has lost for long gets ahead of the others.
+//! - A writer that has recently met another one has a turn of some writes in a row, and rests after it, so that
+//!   the others get in.
 //!
-//! All times are in the pace of the handle: what a write takes, about. Why it is like this:
+//! All times are multiples of the handle's pace, which is about the duration of a write. The reasons are in
 //! `docs/decisions/0028`.
 
 use std::time::Duration;
 
 use lockkeeper_client::Instant;
 
-/// The windows of the waits after a second refusal in a row, and further ones; the last one for all others.
-/// A wait takes a half of its window at least.
+/// The windows of the waits after the second and further refusals in a row; the last one repeats.
+/// A wait takes at least half of its window.
 const WINDOWS: [u32; 8] = [4, 8, 16, 32, 64, 32, 16, 8];
 
-/// How long a turn is.
+/// The duration of a turn.
 const TURN: u32 = 16;
 
-/// How long a rest is at most.
-const REST: u32 = 32;
+/// The longest rest.
+const MAX_REST: u32 = 32;
 
-/// For how long a rival is expected after one was met.
-const MEMORY: u32 = 2_048;
+/// How long other writers are expected after one was met.
+const EXPECTS_OTHERS: u32 = 2_048;
 
-/// The longest pace, so that nobody waits for longer than a second.
-const SLOWEST: Duration = Duration::from_millis(16);
+/// The slowest pace, so that no wait is longer than a second.
+const MAX_PACE: Duration = Duration::from_millis(16);
 
-/// What a writer knows of its rivals.
+/// What a writer knows about its competitors.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Rivalry {
-    /// How long a write takes, about; zero before the first one.
+pub(super) struct ContentionBackoff {
+    /// About the duration of a write; zero before the first one.
     pace: Duration,
-    /// How often in a row a rival was quicker.
+    /// How often in a row another program was faster.
     losses: usize,
-    /// When one was quicker last.
+    /// When another program was last faster.
     met: Option<Instant>,
-    /// When the present turn began.
+    /// When the current turn began.
     turn: Option<Instant>,
-    /// When the present rest ends.
+    /// When the current rest ends.
     rest: Option<Instant>,
 }
 
-impl Rivalry {
-    /// A rival was quicker: for how long to wait before the next try. `random` is at least 0 and less than 1.
+impl ContentionBackoff {
+    /// Another program was faster: returns how long to wait before the next try. `random` is in `0..1`.
     pub(super) fn lost(&mut self, took: Duration, now: Instant, random: f64) -> Duration {
         self.learn(took);
         (self.met, self.turn) = (Some(now), None);
@@ -69,25 +69,25 @@ impl Rivalry {
     pub(super) fn won(&mut self, took: Duration, now: Instant, random: f64) {
         self.learn(took);
         self.losses = 0;
-        if self.met.is_none_or(|met| now - met > self.pace * MEMORY) {
+        if self.met.is_none_or(|met| now - met > self.pace * EXPECTS_OTHERS) {
             (self.met, self.turn) = (None, None);
             return;
         }
         let begun = *self.turn.get_or_insert(now);
         if now - begun >= self.pace * TURN {
             self.turn = None;
-            self.rest = Some(now + (self.pace * REST).mul_f64(random));
+            self.rest = Some(now + (self.pace * MAX_REST).mul_f64(random));
         }
     }
 
-    /// Something new is to be written: for how long to rest before.
+    /// A new write begins: returns how long to rest before it.
     pub(super) fn rest(&mut self, now: Instant) -> Duration {
         self.losses = 0;
         self.rest.take().map_or(Duration::ZERO, |end| end - now)
     }
 
     fn learn(&mut self, took: Duration) {
-        let took = took.min(SLOWEST);
+        let took = took.min(MAX_PACE);
         self.pace = match self.pace {
             Duration::ZERO => took,
             pace => (pace * 7 + took) / 8,
@@ -99,29 +99,29 @@ impl Rivalry {
 mod tests {
     use super::*;
 
-    /// Writers that begin anew as soon as one write has succeeded, and a server that syncs what has come
-    /// until the last sync was over, in simulated microseconds.
+    /// Writers that start again as soon as one write has succeeded, and a server that syncs in batches, in simulated
+    /// microseconds.
     struct Field {
         random: fastrand::Rng,
         writers: Vec<Writer>,
-        /// How often the value was written.
+        /// The number of writes of the value.
         version: u64,
-        /// Tries that were refused.
+        /// The number of refused tries.
         refused: usize,
     }
 
     #[derive(Default)]
     struct Writer {
-        rivalry: Rivalry,
-        /// What it takes the version for.
+        contention_backoff: ContentionBackoff,
+        /// The version that it knows.
         known: u64,
         /// Whether it reads before it tries.
         reads: bool,
-        /// When what it does next arrives, and was sent.
+        /// When its next message arrives, and when it was sent.
         arrives: u64,
         sent: u64,
         wins: usize,
-        /// When it won last, and the longest time between two.
+        /// The time of its last success, and the longest time between two.
         won: u64,
         gap: u64,
     }
@@ -160,10 +160,10 @@ mod tests {
                 }
                 synced.sort_by_key(|index| self.writers[*index].arrives);
                 now += SYNC;
-                // They do not see what is under way.
+                // They do not see the writes in flight.
                 self.read(now);
 
-                // The first one that knows the version; the others hear of the one that it wrote.
+                // The first one that knows the version succeeds; the others learn of its write.
                 let winner = synced.iter().position(|it| self.writers[*it].known == self.version);
                 self.version += u64::from(winner.is_some());
                 for (place, index) in synced.into_iter().enumerate() {
@@ -173,7 +173,7 @@ mod tests {
             self
         }
 
-        /// Answers the reads that have come, each of which a try follows.
+        /// Answers the reads that have arrived; a try follows each.
         fn read(&mut self, now: u64) {
             let (random, version) = (&mut self.random, self.version);
             for writer in self.writers.iter_mut().filter(|writer| writer.reads) {
@@ -185,8 +185,8 @@ mod tests {
             }
         }
 
-        /// Has one try again as the rivalry says, with what is beside the answer, or what it reads after
-        /// a wait.
+        /// Schedules the next try of a writer as the backoff decides, with the state from the answer or from a
+        /// read after the wait.
         fn answer(&mut self, index: usize, won: bool, now: u64) {
             let random = self.random.f64();
             let heard = now + self.random.u64(..WAY);
@@ -197,11 +197,11 @@ mod tests {
                 writer.wins += 1;
                 writer.gap = writer.gap.max(now - writer.won);
                 writer.won = now;
-                writer.rivalry.won(took, instant(heard), random);
-                writer.rivalry.rest(instant(heard))
+                writer.contention_backoff.won(took, instant(heard), random);
+                writer.contention_backoff.rest(instant(heard))
             } else {
                 self.refused += 1;
-                writer.rivalry.lost(took, instant(heard), random)
+                writer.contention_backoff.lost(took, instant(heard), random)
             };
             writer.known = self.version;
             writer.reads = !wait.is_zero();
@@ -210,8 +210,8 @@ mod tests {
         }
     }
 
-    /// With every try at once so many are refused for each win as there are rivals; without the rest, one
-    /// writer wins all.
+    /// Without waits, each success would cost as many refusals as there are writers; without the rest, one writer
+    /// would win all.
     #[test]
     fn rivals_take_turns_and_get_in_each_others_way_seldom() {
         for (count, most_refused) in [(2, 0.3), (8, 1.0), (32, 5.0)] {
@@ -232,30 +232,32 @@ mod tests {
         }
     }
 
-    /// No wait at all for who writes alone, nor for who meets a rival now and then.
+    /// No wait for a single writer, or for one that rarely meets another.
     #[test]
-    fn nobody_waits_without_a_second_refusal() {
-        let (mut rivalry, took) = (Rivalry::default(), Duration::from_millis(1));
+    fn no_wait_without_a_second_refusal() {
+        let (mut contention_backoff, took) =
+            (ContentionBackoff::default(), Duration::from_millis(1));
         let mut now = Instant::from_start(Duration::from_secs(1));
         for _ in 0..10 {
-            assert_eq!(rivalry.rest(now), Duration::ZERO);
-            assert_eq!(rivalry.lost(took, now, 0.9), Duration::ZERO);
+            assert_eq!(contention_backoff.rest(now), Duration::ZERO);
+            assert_eq!(contention_backoff.lost(took, now, 0.9), Duration::ZERO);
             for _ in 0..10 {
                 now = now + took;
-                rivalry.won(took, now, 0.9);
-                assert_eq!(rivalry.rest(now), Duration::ZERO);
-                now = now + took * MEMORY;
+                contention_backoff.won(took, now, 0.9);
+                assert_eq!(contention_backoff.rest(now), Duration::ZERO);
+                now = now + took * EXPECTS_OTHERS;
             }
         }
     }
 
     /// However slow the server is.
     #[test]
-    fn nobody_waits_for_longer_than_a_second() {
-        let (mut rivalry, now) = (Rivalry::default(), Instant::from_start(Duration::from_secs(9)));
+    fn no_wait_is_longer_than_a_second() {
+        let (mut contention_backoff, now) =
+            (ContentionBackoff::default(), Instant::from_start(Duration::from_secs(9)));
         for _ in 0..100 {
-            let wait = rivalry.lost(Duration::from_secs(60), now, 0.999);
-            assert!(wait <= SLOWEST * 64, "{wait:?}");
+            let wait = contention_backoff.lost(Duration::from_secs(60), now, 0.999);
+            assert!(wait <= MAX_PACE * 64, "{wait:?}");
         }
     }
 }

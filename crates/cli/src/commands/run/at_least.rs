@@ -1,31 +1,31 @@
-//! The time from the end of the command to the end of `--at-least`, in which the lock stays held.
+//! Holds the lock after the end of the command until `--at-least` has passed.
 
 use std::convert::Infallible;
 
 use lockkeeper::{Clock, Instant};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::attend::{OnRevoke, asks_for_the_end};
 use super::events::{Event, Events};
 use super::lock::Held;
 use super::loss::{Loss, sleep_until};
+use super::supervise::{OnRevoke, asks_for_the_end};
 use crate::session::waiting;
 use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 use crate::shared::view;
 
-/// Who may end the rest, and who hears of it.
+/// What can end this time early, and where events are written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rest<'a> {
+pub(super) struct AtLeast<'a> {
     pub(super) until: Instant,
     pub(super) on_revoke: OnRevoke,
     pub(super) quiet: bool,
     pub(super) events: &'a Events,
 }
 
-impl Rest<'_> {
-    /// Holds the lock until then. A signal that asks for the end, a request for the lock and its loss end
-    /// this early; the command has done its work all the same. `engine`: keeps that of this machine alive.
+impl AtLeast<'_> {
+    /// Holds the lock until then. A terminating signal, a request for the lock or its loss end this early, without an
+    /// error: the command has done its work. `engine`: keeps this machine's engine alive.
     pub(super) async fn hold(
         self,
         engine: impl Future<Output = Infallible>,
@@ -39,13 +39,16 @@ impl Rest<'_> {
         let asked = async {
             match held.revoke_requested().await {
                 Ok(path) if self.on_revoke == OnRevoke::Term => path,
-                // The loss is seen to below.
+                // The loss is handled below.
                 _ => std::future::pending().await,
             }
         };
         let what = async {
             let left = view::duration(self.until.since(Clock.now()));
-            format!("the command has ended; holding {} for {left} more (--at-least)", held.name())
+            format!(
+                "the command has ended; holding {} for another {left} (--at-least)",
+                held.name()
+            )
         };
 
         tokio::select! {
@@ -54,12 +57,12 @@ impl Rest<'_> {
             path = asked => {
                 let by = self.events.revoked(held, path);
                 let asked = held.request_of(path);
-                tell(&format!("{asked}{by}; released before --at-least is over"));
+                tell(&format!("{asked}{by}; releasing it before --at-least has passed"));
             }
             reason = held.lost() => {
                 let what = format!("{} is lost: {reason}", held.lost_name());
                 self.events.write(Event::Lost { reason: &what });
-                tell(&format!("{what}; the command had ended, and --at-least is not over"));
+                tell(&format!("{what}; the command had ended, but --at-least has not passed"));
             }
             () = sleep_until(self.until) => {}
             never = engine => match never {},
@@ -68,13 +71,13 @@ impl Rest<'_> {
     }
 }
 
-/// Returns when a signal asks for the end.
+/// Returns when a signal requests termination.
 async fn ended(loss: &mut Loss<'_>, signals: &mut Signals) {
     loop {
         match signals.next().await {
-            // Without a command, a lock without a watchdog is released all the same.
+            // Without a command, a lock is released even without a watchdog.
             Signal::CHILD => drop(loss.keep_watchdog()),
-            // As without a handler of ours.
+            // The default effect of the signal.
             Signal::TSTP => drop(kill_process(getpid(), Signal::STOP)),
             signal if asks_for_the_end(signal) => return,
             _ => {}

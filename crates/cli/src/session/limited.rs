@@ -1,4 +1,4 @@
-//! Work in a session that may take long: it ends with its time or with a signal, and leaves nothing behind.
+//! Work in a session that may take long. A time limit or a signal ends it, and it leaves nothing on the servers.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::shared::names;
 use crate::shared::output::has_lost_its_reader;
 use crate::shared::signals::Signals;
 
-/// How long is waited.
+/// How long to wait.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Limit {
-    /// Wait no longer than this; then the exit code is 1
+    /// The maximum time to wait; after it the exit code is 1
     #[arg(id = "wait", short, long = "wait", visible_alias = "timeout", value_name = "DURATION",
           value_parser = names::duration, allow_hyphen_values = true)]
     pub(crate) time: Option<Duration>,
@@ -29,17 +29,17 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Whether nothing is waited for.
+    /// Whether not to wait at all.
     pub(crate) fn is_none(self) -> bool {
         self.nonblock || self.time == Some(Duration::ZERO)
     }
 }
 
-/// How often the reader of what is printed now and then is looked for.
+/// How often to check whether the reader has closed the pipe.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Waits for what is to be printed next; `None` if the reader has gone.
-pub(crate) async fn unless_unread<T>(next: impl Future<Output = T>) -> Option<T> {
+/// Waits for the next output; `None` if the reader has closed the pipe.
+pub(crate) async fn unless_reader_closed<T>(next: impl Future<Output = T>) -> Option<T> {
     let unread = async {
         while !has_lost_its_reader() {
             sleep(TICK).await;
@@ -52,17 +52,17 @@ pub(crate) async fn unless_unread<T>(next: impl Future<Output = T>) -> Option<T>
     }
 }
 
-/// How work ended.
+/// How the work ended.
 #[derive(Debug)]
-pub(crate) enum Lasted<T> {
+pub(crate) enum LimitedOutcome<T> {
     Done(T),
-    /// Its time was over.
+    /// The time limit has passed.
     TimeUp,
     Signal(Signal),
 }
 
-impl<T> Lasted<T> {
-    /// The exit code, where what is done has one of its own.
+impl<T> LimitedOutcome<T> {
+    /// The exit code; `done` gives it if the work was completed.
     pub(crate) fn code(
         self,
         of_done: impl FnOnce(T) -> Result<u8, Failure>,
@@ -75,26 +75,26 @@ impl<T> Lasted<T> {
     }
 }
 
-/// Does something in a session of its own, for at most so long. This machine's engine is started again whenever it
-/// dies. However it ends, the session is closed, and with it goes all that the work has left.
-pub(crate) async fn lasting<T>(
+/// Does work in its own session, with a time limit. Restarts this machine's engine whenever it dies. The session is
+/// closed in every case, which deletes everything that the work left in it.
+pub(crate) async fn with_limit<T>(
     global: &Global,
     mut limit: Option<Duration>,
     work: impl AsyncFnOnce(&Connection) -> Result<T, Failure>,
-) -> Result<Lasted<T>, Failure> {
+) -> Result<LimitedOutcome<T>, Failure> {
     let connection = Connection::open_within(global, &mut limit).await?;
     connection.introduce_engine(global);
     let mut signals = Signals::listen()?;
     let ended = tokio::select! {
-        // What was done counts, also if the time is over as well.
+        // Completed work counts, even if the time limit has passed as well.
         biased;
-        done = work(&connection) => done.map(Lasted::Done),
-        signal = signals.next() => Ok(Lasted::Signal(signal)),
+        done = work(&connection) => done.map(LimitedOutcome::Done),
+        signal = signals.next() => Ok(LimitedOutcome::Signal(signal)),
         failure = connection.keep_engine() => Err(failure),
         () = waiting::over(limit) => match connection.client.contact() {
-            Contact::Connected => Ok(Lasted::TimeUp),
-            // What was seen last may not be so any more.
-            _ => Err(Failure::new(Exit::NoServer, "the time is over, and no server can be reached")),
+            Contact::Connected => Ok(LimitedOutcome::TimeUp),
+            // Without a connection, the last known state may be outdated.
+            _ => Err(Failure::new(Exit::NoServer, "the time limit has passed, and no server can be reached")),
         },
     };
     connection.close().await;

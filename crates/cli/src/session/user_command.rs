@@ -1,7 +1,7 @@
-//! A command that runs while this program is listed somewhere, as a member or as an instance of a service.
+//! A command that runs while this program is registered as a member or as an instance of a service.
 //!
-//! It needs the entry to be found, and not to be right: so it is not ended when the entry is gone for a while. What
-//! must not run without a right is for `lockkeeper run` and `elect`.
+//! The registration makes the command visible to others; it does not protect anything. So the command keeps running if
+//! the registration is lost for a while. `lockkeeper run` and `elect` are for commands that need protection.
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -25,19 +25,19 @@ use crate::shared::global::{Digest, Global};
 use crate::shared::output::{report, tell};
 use crate::shared::signals::Signals;
 
-/// How long the end of an entry may take; afterwards it ends with the session.
+/// How long to wait for the deletion of the entry. After that, it ends with its session.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a signal waits until the entry says that the command is about to end.
+/// How long a terminating signal is held back until the entry is marked as draining.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// A command, and what it gets.
+/// A command, with its environment and input.
 #[derive(Debug)]
-pub(crate) struct Beside<'a> {
+pub(crate) struct UserCommand<'a> {
     pub(crate) command: &'a [OsString],
-    /// Variables of its environment; one without a value is taken out of it.
+    /// Environment variables; one without a value is removed.
     pub(crate) variables: Vec<(&'static str, Option<OsString>)>,
-    /// Its standard input; without it, that of this process.
+    /// Standard input; `None` inherits it from this process.
     pub(crate) input: Option<Bytes>,
 }
 
@@ -45,17 +45,18 @@ pub(crate) struct Beside<'a> {
 #[derive(Debug)]
 pub(crate) struct CommandEnd {
     pub(crate) code: u8,
-    /// A signal to end that this process got while the command ran.
+    /// The terminating signal that this process received while the command ran.
     pub(crate) signal: Option<Signal>,
 }
 
-/// Whether a signal ends what waits for one.
+/// Whether a signal requests termination.
 pub(crate) fn is_to_end(signal: Signal) -> bool {
     !matches!(signal, Signal::USR1 | Signal::USR2)
 }
 
-impl Beside<'_> {
-    /// Runs the command to its end. Signals are passed on to it; `before_end` comes before those that end it.
+impl UserCommand<'_> {
+    /// Runs the command until it ends, and forwards signals to it. `before_end` runs before a terminating signal is
+    /// forwarded.
     pub(crate) async fn run(
         &self,
         signals: &mut Signals,
@@ -64,7 +65,7 @@ impl Beside<'_> {
         let mut child = self.start()?;
         if let (Some(input), Some(mut pipe)) = (&self.input, child.stdin.take()) {
             let input = input.clone();
-            // A command that does not read all of it is right, too.
+            // A command that does not read all of its input is not an error.
             tokio::spawn(async move {
                 let _ = pipe.write_all(&input).await;
             });
@@ -93,7 +94,7 @@ impl Beside<'_> {
 
     fn start(&self) -> Result<Child, Failure> {
         let Some((program, arguments)) = self.command.split_first() else {
-            return Err(Failure::new(Exit::Bug, "there is no command"));
+            return Err(Failure::new(Exit::Bug, "the command is missing"));
         };
         let mut command = Command::new(program);
         command.args(arguments);
@@ -103,7 +104,7 @@ impl Beside<'_> {
                 None => command.env_remove(name),
             };
         }
-        // Whoever sees the command's environment is not to act in our name.
+        // The command's environment must not contain our credentials.
         command.env_remove(Digest::VARIABLE);
         if self.input.is_some() {
             command.stdin(Stdio::piped());
@@ -113,7 +114,7 @@ impl Beside<'_> {
                 Failure::new(Exit::NotFound, "not found").about(&program.to_string_lossy())
             }
             std::io::ErrorKind::PermissionDenied => {
-                Failure::new(Exit::CannotExecute, "it may not be executed")
+                Failure::new(Exit::CannotExecute, "permission to execute it is denied")
                     .about(&program.to_string_lossy())
             }
             _ => no_process(error),
@@ -123,10 +124,10 @@ impl Beside<'_> {
 
 fn pass_on(child: &Child, signal: Signal) {
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    // A terminal sends its own to all of the job.
+    // A terminal sends these signals to the whole job, including the command.
     let is_of_terminal = matches!(signal, Signal::INT | Signal::QUIT) && has_terminal();
     if let Some(id) = id.filter(|_| !is_of_terminal) {
-        // One that has just ended is waited for.
+        // A process that has just ended has not been reaped yet, so its id is still valid.
         let _ = kill_process(id, signal);
     }
 }
@@ -136,7 +137,7 @@ fn has_terminal() -> bool {
     stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// What a command finds servers by, in its environment.
+/// Environment variables by which the command finds the servers.
 pub(crate) fn way_to_servers(
     connection: &Connection,
 ) -> impl Iterator<Item = (&'static str, Option<OsString>)> {
@@ -145,29 +146,29 @@ pub(crate) fn way_to_servers(
     all.map(|(name, value)| (name, Some(value)))
 }
 
-/// What this program is listed as.
+/// The entry of this program in a group or a service.
 pub(crate) trait OwnEntry {
-    /// Its node.
+    /// The path of its node.
     fn node(&self) -> ZnodePath;
 
-    /// How it stands.
+    /// A watch on its state.
     fn changes(&self) -> watch::Receiver<PresenceState>;
 
-    /// What the command gets in its environment.
+    /// Environment variables for the command.
     fn variables(&self) -> Vec<(&'static str, String)>;
 
-    /// Says that it is listed.
+    /// Reports that the entry is visible.
     fn announce(&self, global: &Global) -> Result<(), Failure>;
 
-    /// Says that it is about to end.
+    /// Marks the entry as draining.
     async fn drain(&self, _limit: Duration) {}
 
-    /// Ends it.
+    /// Removes the entry.
     async fn leave(self) -> Result<(), lockkeeper::Error>;
 }
 
-/// Enters, and is listed while the command runs or, without one, until INT, TERM, HUP or QUIT. Gives the exit code: that
-/// of the command, or 0.
+/// Registers an entry while the command runs or, without a command, until INT, TERM, HUP or QUIT. Returns the exit
+/// code: the command's, or 0.
 pub(crate) async fn listed<E: OwnEntry>(
     global: &Global,
     command: &[OsString],
@@ -176,7 +177,7 @@ pub(crate) async fn listed<E: OwnEntry>(
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
     let result = with_session(global, &connection, command, enter).await;
-    // With it goes an entry that is there still.
+    // This also ends an entry that is still there.
     connection.close().await;
     result
 }
@@ -195,7 +196,7 @@ async fn with_session<E: OwnEntry>(
         Ok::<_, Failure>((entry, changes))
     };
     let (entry, mut changes) = tokio::select! {
-        // An entry that is there is taken out as one.
+        // If the entry exists at a signal, it is removed in the regular way.
         biased;
         entered = entered => entered?,
         signal = signals.next() => return Ok(signal_code(signal.as_raw())),
@@ -213,7 +214,7 @@ async fn with_session<E: OwnEntry>(
             if command.is_empty() {
                 return failure;
             }
-            // The command does not depend on it.
+            // The command does not depend on the entry.
             report(&failure);
             pending().await
         } => return Err(failure),
@@ -222,14 +223,14 @@ async fn with_session<E: OwnEntry>(
     let why = match timeout(LEAVE_LIMIT, entry.leave()).await {
         Ok(Ok(())) => return Ok(code),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no server has confirmed it within {LEAVE_LIMIT:?}"),
+        Err(_) => format!("no server confirmed its deletion within {LEAVE_LIMIT:?}"),
     };
     let rest = connection.client.session_timeout();
-    tell(&format!("{node} may be there until its session expires, within {rest:?}: {why}"));
+    tell(&format!("{node} may exist until its session expires, within {rest:?}: {why}"));
     Ok(code)
 }
 
-/// Announces the entry and waits for a signal, or runs the command.
+/// Reports the entry and then waits for a signal, or runs the command.
 async fn over<E: OwnEntry>(
     global: &Global,
     connection: &Connection,
@@ -246,11 +247,11 @@ async fn over<E: OwnEntry>(
     }
     let own = entry.variables().into_iter().map(|(name, value)| (name, Some(value.into())));
     let variables = way_to_servers(connection).chain(own).collect();
-    let ended = Beside { command, variables, input: None }.run(signals, drain).await?;
+    let ended = UserCommand { command, variables, input: None }.run(signals, drain).await?;
     Ok(ended.code)
 }
 
-/// Returns when the node is there. Reports on standard error if another program has it.
+/// Returns when the node exists. Prints a notice if it belongs to another program.
 async fn until_listed(
     global: &Global,
     node: &ZnodePath,
@@ -266,7 +267,7 @@ async fn until_listed(
             PresenceState::Taken { by } if !global.quiet => tell_taken(node, by),
             _ => {}
         }
-        // After the last state, which gives the reason, the channel is closed.
+        // The channel closes after the final state, which contains the reason.
         if changes.changed().await.is_err() {
             let error = PresenceError::Stopped { path: node.clone() };
             return Err(Failure::of_recipe(&error));
@@ -274,7 +275,7 @@ async fn until_listed(
     }
 }
 
-/// Reports on standard error if another program has the node by now; returns if it never comes back.
+/// Prints a notice whenever another program owns the node. Returns only if the node can never be created again.
 async fn unlisted(node: &ZnodePath, changes: &mut watch::Receiver<PresenceState>) -> Failure {
     while changes.changed().await.is_ok() {
         let state = changes.borrow_and_update().clone();
@@ -290,5 +291,5 @@ async fn unlisted(node: &ZnodePath, changes: &mut watch::Receiver<PresenceState>
 
 fn tell_taken(node: &ZnodePath, by: lockkeeper::SessionId) {
     let taken = PresenceError::Taken { path: node.to_string(), by };
-    tell(&format!("{taken}; waiting until it is gone"));
+    tell(&format!("{taken}; waiting until it is deleted"));
 }

@@ -1,4 +1,4 @@
-//! What a guard reports of itself: that it was lost or released, and how long it held.
+//! Reports the loss or the release of a guard, and how long it held the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,11 +8,11 @@ use tracing::{Level, debug, warn};
 use crate::error::LossReason;
 use crate::guard::state::{Unheld, judge};
 #[cfg(feature = "metrics")]
-use crate::telemetry::figures::Slot;
+use crate::telemetry::lock_metrics::Slot;
 use crate::token::FencingToken;
 
-/// A report on a guard, from its grant to its end. Empty if nothing would be told of it.
-pub(crate) struct Holding(Option<Box<Report>>);
+/// The report on a guard, from its grant to its end. Empty if neither events nor metrics are recorded.
+pub(crate) struct HoldReport(Option<Box<Report>>);
 
 struct Report {
     path: ZnodePath,
@@ -25,8 +25,8 @@ struct Report {
     slot: std::sync::Mutex<Option<Slot>>,
 }
 
-impl Holding {
-    /// A lock was granted. `probe` is asked only if this is told.
+impl HoldReport {
+    /// Starts the report of a granted lock. `probe` is called only if something is recorded.
     pub(crate) fn new(
         path: &ZnodePath,
         token: FencingToken,
@@ -50,26 +50,26 @@ impl Holding {
         })))
     }
 
-    /// A larger token was made at the grant.
+    /// Notes that a larger token was minted at the grant.
     pub(crate) fn has_token(&mut self, token: FencingToken) {
         if let Some(report) = &mut self.0 {
             report.token = token;
         }
     }
 
-    /// It is lost, or its holder has given it back in another way than by its guard.
+    /// Reports that the lock is lost, or that its holder has released it by other means than its guard.
     pub(crate) fn lost(&self, reason: LossReason) {
         if let Some(report) = &self.0 {
             report.end((reason != LossReason::Released).then_some(reason));
         }
     }
 
-    /// Its holder gives it back, and it was held or not by then.
+    /// Reports that the holder releases the lock. `lease`: whether it was still held.
     pub(super) fn ends<T>(&self, lease: &Result<T, Unheld>) {
         match lease {
             Ok(_) => self.lost(LossReason::Released),
             Err(Unheld::Lost(reason)) => self.lost(*reason),
-            // What has become of it, nobody will ever know.
+            // Whether it was still held will never be known.
             Err(Unheld::Jeopardy) => self.lost(LossReason::DeadlinePassed),
         }
     }
@@ -96,8 +96,8 @@ impl Report {
     }
 }
 
-impl Drop for Holding {
-    /// Also tells of a loss that nothing has noticed while the guard was there.
+impl Drop for HoldReport {
+    /// Also reports a loss that was not noticed during the life of the guard.
     fn drop(&mut self) {
         if let Some(report) = self.0.as_ref()
             && !report.has_ended.load(Ordering::Acquire)

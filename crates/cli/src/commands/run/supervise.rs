@@ -1,4 +1,4 @@
-//! The time from the start of the command to its end.
+//! Supervises the command from its start to its end.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,70 +15,70 @@ use crate::shared::exit::Failure;
 use crate::shared::output::tell;
 use crate::shared::signals::Signals;
 
-/// What happens to the command on a request for the lock.
+/// What to do with the command when another program requests the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnRevoke {
-    /// TERM; the lock is released when it has ended
+    /// Send TERM; the lock is released after the command ends
     Term,
-    /// Nothing
+    /// Ignore the request
     Ignore,
 }
 
-/// What else than its loss ends a command under its lock.
+/// The reasons to end a command, other than the loss of its lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) on_revoke: OnRevoke,
-    /// How long the command may run.
+    /// The maximum running time.
     pub(super) max_run: Option<Duration>,
-    /// How long it may take to end after that.
+    /// How long the command may take to end after TERM.
     pub(super) kill_after: Duration,
 }
 
-/// How a command came to its end.
+/// How a command ended.
 #[derive(Debug)]
-pub(super) struct Attended {
+pub(super) struct Supervised {
     pub(super) ended: Ended,
-    /// Whether it ran for too long.
+    /// Whether it exceeded the maximum running time.
     pub(super) overran: bool,
-    pub(super) called_off: CalledOff,
+    pub(super) end_request: EndRequest,
 }
 
-/// What has asked for the end of a command.
+/// The source of a request to end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CalledOff {
+pub(super) enum EndRequest {
     No,
-    /// A signal to this process.
+    /// This process received a signal.
     BySignal(Signal),
-    /// Another program, by a request for the lock.
+    /// Another program requested the lock.
     ByRequest,
 }
 
-/// A command that runs under its lock, and what has to be known of it meanwhile.
+/// A command that runs under its lock, with everything needed to supervise it.
 #[derive(Debug)]
-pub(super) struct Attendance<'a, 'l> {
+pub(super) struct Supervision<'a, 'l> {
     child: &'a mut Child,
     loss: &'a mut Loss<'l>,
     held: &'a Held,
     events: &'a Events,
-    called_off: CalledOff,
+    end_request: EndRequest,
 }
 
-impl<'a, 'l> Attendance<'a, 'l> {
+impl<'a, 'l> Supervision<'a, 'l> {
     pub(super) fn new(
         child: &'a mut Child,
         loss: &'a mut Loss<'l>,
         held: &'a Held,
         events: &'a Events,
     ) -> Self {
-        Self { child, loss, held, events, called_off: CalledOff::No }
+        Self { child, loss, held, events, end_request: EndRequest::No }
     }
 
-    /// Passes signals on and watches the lease, until the child has ended.
-    pub(super) async fn attend(
+    /// Forwards signals and watches the lease until the child has ended.
+    pub(super) async fn supervise(
         mut self,
         rules: Rules,
         signals: &mut Signals,
-    ) -> Result<Attended, Failure> {
+    ) -> Result<Supervised, Failure> {
         let held = self.held;
         let mut limit = RunLimit::new(rules);
         let mut request = pin!(held.revoke_requested());
@@ -86,12 +86,12 @@ impl<'a, 'l> Attendance<'a, 'l> {
 
         loop {
             tokio::select! {
-                // An ended child comes first: nothing that has no process any more is signalled.
+                // Check the child first: a process that has ended must not be signalled.
                 biased;
                 signal = signals.next() => {
                     if let Some(ended) = self.handle_signal(signal)? {
-                        let (overran, called_off) = (limit.is_over(), self.called_off);
-                        return Ok(Attended { ended, overran, called_off });
+                        let (overran, end_request) = (limit.is_over(), self.end_request);
+                        return Ok(Supervised { ended, overran, end_request });
                     }
                 }
                 step = self.loss.next(held, self.child) => self.child.take(step),
@@ -101,7 +101,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
                 }
                 requested = &mut request, if listens => {
                     listens = false;
-                    // A loss is seen to above.
+                    // The loss of the lock is handled above.
                     if let Ok(path) = requested {
                         let by = self.events.revoked(held, path);
                         tell(&format!("{}{by}; ending the command", held.request_of(path)));
@@ -112,8 +112,7 @@ impl<'a, 'l> Attendance<'a, 'l> {
         }
     }
 
-    /// Passes a signal on to the child, or sees to what it tells of child processes. Returns how the child
-    /// ended, if it did.
+    /// Forwards a signal to the child, or reads the state of child processes. Returns how the child ended, if it did.
     fn handle_signal(&mut self, signal: Signal) -> Result<Option<Ended>, Failure> {
         match signal {
             Signal::CHILD => {
@@ -125,46 +124,46 @@ impl<'a, 'l> Attendance<'a, 'l> {
                 }
                 return Ok(ended);
             }
-            // The lease went on while all stood still. If there is no time left for the child, the loss
-            // is noticed next, and the child never gets to run.
+            // The lease was running while everything was stopped. If the child's time has run out, the loss is
+            // noticed next, and the child is never continued.
             Signal::CONT if self.loss.lets_run(self.held) => self.child.resume(),
             Signal::CONT => self.child.continued(),
             other => {
                 if asks_for_the_end(other) {
-                    self.called_off = CalledOff::BySignal(other);
+                    self.end_request = EndRequest::BySignal(other);
                 }
                 self.child.signal(other);
                 if self.loss.is_paused() {
                     let lock = self.held.name();
-                    tell(&format!("{lock}: the signal waits until the command goes on"));
+                    tell(&format!("{lock}: the signal will be delivered when the command resumes"));
                 }
             }
         }
         Ok(None)
     }
 
-    /// Ends the child, as another program asks for the lock.
+    /// Ends the child because another program requests the lock.
     fn give_way(&mut self) {
-        if self.called_off == CalledOff::No {
-            self.called_off = CalledOff::ByRequest;
+        if self.end_request == EndRequest::No {
+            self.end_request = EndRequest::ByRequest;
         }
         match self.loss.is_paused() {
-            // It gets to it when it goes on.
+            // A paused command receives it when it resumes.
             true => self.child.signal(Signal::TERM),
-            // What it has started besides may go on, as after any end of it.
+            // Other processes that it has started may continue, as after any other end of the command.
             false => self.child.ask_to_end(),
         }
     }
 
-    /// Sees to all that has happened to the child since the last look; how it ended, if it did.
+    /// Handles all state changes of the child since the last call. Returns how it ended, if it did.
     fn follow(&mut self) -> Result<Option<Ended>, Failure> {
         let (child, loss) = (&mut *self.child, &*self.loss);
         while let Some(change) = child.poll()? {
             match change {
                 Change::Ended(ended) => return Ok(Some(ended)),
-                // By us, or just before.
+                // Stopped by this process, now or just before.
                 Change::Stopped(_) if loss.is_paused() => {}
-                // By the watchdog: it is to go on when the lock is held again.
+                // Stopped by the watchdog. It resumes when the lock is held again.
                 Change::Stopped(Some(Signal::STOP)) if loss.is_late() => {}
                 Change::Stopped(by) => child.stopped(by),
                 Change::Continued if loss.is_paused() => child.take(Step::Stop),
@@ -175,13 +174,13 @@ impl<'a, 'l> Attendance<'a, 'l> {
     }
 }
 
-/// Whether a signal is somebody's wish that all of this ends.
+/// Whether a signal requests termination.
 pub(super) fn asks_for_the_end(signal: Signal) -> bool {
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal)
 }
 
-/// The time that `--max-run` gives the command. It is counted from its start by a clock that goes on while
-/// the machine is suspended, and while the command stands still.
+/// The time limit of `--max-run`. It starts with the command. Time during which the machine is suspended or the command
+/// is stopped counts.
 #[derive(Debug)]
 struct RunLimit {
     max_run: Duration,
@@ -189,7 +188,7 @@ struct RunLimit {
     next: Next,
 }
 
-/// When something is to be done about a command that runs for too long.
+/// The next action on a command that exceeds its time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Never,
@@ -209,7 +208,7 @@ impl RunLimit {
         matches!(self.next, Next::Kill(_) | Next::Killed)
     }
 
-    /// Waits until something is to be done. Cancel safe.
+    /// Waits until the next action is due. Cancel safe.
     async fn due(&self) {
         match self.next {
             Next::Term(at) | Next::Kill(at) => sleep_until(at).await,
@@ -220,14 +219,14 @@ impl RunLimit {
     fn step(&mut self, loss: &Loss<'_>, held: &Held, events: &Events) -> Step {
         let lock = held.name();
         if self.is_over() {
-            tell(&format!("{lock}: the command did not end in time: KILL"));
+            tell(&format!("{lock}: the command did not end in time; sending KILL"));
             self.next = Next::Killed;
             return Step::Kill;
         }
 
         events.write(Event::Overran { max_run_ms: self.max_run.as_millis() });
         let limit = humantime::format_duration(self.max_run);
-        // TERM would have a command run that must stand still.
+        // TERM would require the paused command to run.
         let (step, next, what) = match loss.is_paused() {
             true => (Step::Kill, Next::Killed, "killing"),
             false => (Step::Term, Next::Kill(Clock.now() + self.kill_after), "ending"),

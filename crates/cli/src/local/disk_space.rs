@@ -1,22 +1,22 @@
-//! How much room this machine's engine has on its disk.
+//! The disk space of this machine's engine.
 
 use serde::{Deserialize, Serialize};
 
-/// In bytes. The names are stable: `local status --json` prints them.
+/// In bytes. The field names are stable: `local status --json` prints them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     disk_free: u64,
-    /// What is kept free: with less, changes are refused.
+    /// How much must stay free. With less free space, the engine rejects changes.
     disk_reserve: u64,
 }
 
-impl Room {
-    /// What [`Engine::disk_room`](lockkeeper_engine::Engine::disk_room) says.
+impl DiskSpace {
+    /// From the result of [`Engine::disk_room`](lockkeeper_engine::Engine::disk_room).
     pub(super) fn new((disk_free, disk_reserve): (u64, u64)) -> Self {
         Self { disk_free, disk_reserve }
     }
 
-    /// The line of `local status` about it.
+    /// The line for `local status`.
     pub(super) fn describe(self) -> String {
         let Self { disk_free, disk_reserve } = self;
         let (free, reserve) = (disk_free >> 20, disk_reserve >> 20);
@@ -28,8 +28,8 @@ impl Room {
             false => "every change but deletes and small ephemeral znodes",
         };
         format!(
-            "disk full: {free} MiB are free, and {reserve} MiB have to stay free; {refused} is refused \
-             until there is more"
+            "disk full: {free} MiB are free, and {reserve} MiB must stay free; {refused} is rejected \
+             until there is more space"
         )
     }
 }
@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn a_disk_without_room_is_full() {
-        let room = |free: u64| Room::new((free << 20, 256 << 20));
+        let room = |free: u64| DiskSpace::new((free << 20, 256 << 20));
         let line = |free: u64| room(free).describe();
         assert_eq!(line(300), "300 MiB free on the disk");
         assert!(
-            line(200).starts_with("disk full: 200 MiB are free, and 256 MiB have"),
+            line(200).starts_with("disk full: 200 MiB are free, and 256 MiB must"),
             "{}",
             line(200)
         );

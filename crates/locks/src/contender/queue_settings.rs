@@ -1,4 +1,4 @@
-//! The terms of a queue: its path, profile and kinds of contenders, and the limits of its numbers.
+//! The settings of a queue: its path, its profile, its kinds of contenders, and the limits of its sequence numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +10,24 @@ use crate::error::AcquireError;
 use crate::exposure::Warned;
 use crate::profile::{Kind, Profile};
 
-/// From here on a warning says that the sequence numbers are nearly used up. Servers count them in an
-/// `i32`, and libraries disagree on the order after it overflows.
+/// From this number on, the log warns that the sequence numbers are nearly used up. Servers count them in an
+/// `i32`, and libraries disagree on the order after an overflow.
 const WARN_AT: i32 = 2_000_000_000;
 const REFUSE_AT: i32 = i32::MAX - 100_000;
 
-/// The terms of a queue, which all its contenders share.
+/// The settings of a queue, shared by its contenders.
 #[derive(Debug)]
-pub(crate) struct Terms {
+pub(crate) struct QueueSettings {
     pub(crate) path: ZnodePath,
     pub(crate) profile: Profile,
     /// The kinds of contenders that may be in the queue.
     pub(crate) kinds: &'static [Kind],
     pub(crate) warned: Warned,
-    /// Whether the log says already that the numbers are nearly used up.
+    /// Whether the log already warns that the numbers are nearly used up.
     warned_of_numbers: AtomicBool,
 }
 
-impl Terms {
+impl QueueSettings {
     pub(crate) fn new(path: ZnodePath, profile: Profile, kinds: &'static [Kind]) -> Arc<Self> {
         let (warned, warned_of_numbers) = (Warned::default(), AtomicBool::new(false));
         Arc::new(Self { path, profile, kinds, warned, warned_of_numbers })

@@ -1,13 +1,13 @@
-//! What a path is used as, as far as its znode, its children and their data say.
+//! Finds out which recipe uses a path, from its znode, its children and their data.
 
 use lockkeeper::overview::PathUse;
 use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
 use tokio::time::timeout;
 
-use crate::session::waiting::PATIENCE;
+use crate::session::waiting::NOTICE_DELAY;
 use crate::shared::exit::{Exit, Failure};
 
-/// What a path is, and the command that shows it.
+/// The recipe's name, and the command that shows it.
 pub(crate) fn names(found: PathUse) -> (&'static str, &'static str) {
     match found {
         PathUse::Lock => ("a lock", "show"),
@@ -46,20 +46,19 @@ fn there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Refuses a path that another recipe uses.
+/// Fails if another recipe uses the path.
 pub(crate) async fn check(
     client: &Client,
     path: &ZnodePath,
     wanted: PathUse,
 ) -> Result<(), Failure> {
-    match timeout(PATIENCE, look(client, path)).await {
+    match timeout(NOTICE_DELAY, look(client, path)).await {
         Ok(Ok(Some(found))) if found != wanted => {
             let ((what, see), (not, _)) = (names(found), names(wanted));
-            let not = not.trim_start_matches("a ");
-            let message = format!("{path} is {what}, and no {not}");
+            let message = format!("{path} is {what}, not {not}");
             Err(Failure::new(Exit::Data, message).advise(&format!("see lockkeeper {see} {path}")))
         }
-        // What cannot be seen now fails in so many words later.
+        // A failed read is ignored: the command's own request reports the error.
         _ => Ok(()),
     }
 }

@@ -11,19 +11,19 @@ use crate::pool::error::PoolError;
 use crate::pool::layout::{HeldData, PoolNodes, WaiterData, read_held, read_things, sort_line};
 use crate::reads::data_of;
 
-/// What a [`Pool`](crate::Pool) was like, by a look at it. It may have changed since.
+/// The state of a [`Pool`](crate::Pool) when it was read. It may have changed since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolReport {
     /// The things of the set that are free, in its order.
     pub free: Vec<String>,
-    /// The things that are held, by their names. They may have been removed from the set.
+    /// The held things, by name. They may have been removed from the set.
     pub held: Vec<HeldThing>,
     /// The waiters, in their order.
-    pub waiting: Vec<WaitingForThing>,
+    pub waiting: Vec<PoolWaiter>,
 }
 
-/// A thing that is held.
+/// A held thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldThing {
@@ -31,26 +31,26 @@ pub struct HeldThing {
     pub name: String,
     /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What its program says about itself; `None` if a program of another kind created the node.
+    /// The program that holds it; `None` if another kind of program created the node.
     pub info: Option<OwnerInfo>,
     /// Its token.
     pub token: FencingToken,
     /// Since when it is held, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,
-    /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use until that
-    /// node is deleted.
+    /// The session of its holder. [`SessionId::NONE`] if the node was created by hand: the thing is out of use
+    /// until that node is deleted.
     pub session: SessionId,
 }
 
 /// A waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WaitingForThing {
+pub struct PoolWaiter {
     /// The holder that [a limit](crate::PoolBuilder::at_most) names.
     pub holder: Option<String>,
-    /// What it takes; `None`: anything of the stored set.
+    /// The things that it takes; `None` for any of the stored set.
     pub only: Option<BTreeSet<String>>,
-    /// What its program says about itself.
+    /// The program that waits.
     pub info: OwnerInfo,
     /// When it began to wait, in milliseconds since 1970 by the clock of the servers.
     pub since_unix_ms: u64,
@@ -79,7 +79,7 @@ impl PoolReport {
         }
         let waiters = line.iter().filter_map(|node| tree.node(nodes.waiter(node).as_str()));
         report.waiting =
-            waiters.filter_map(|(data, stat)| WaitingForThing::read(&data, &stat)).collect();
+            waiters.filter_map(|(data, stat)| PoolWaiter::read(&data, &stat)).collect();
         Some(report)
     }
 }
@@ -97,7 +97,7 @@ impl HeldThing {
     }
 }
 
-impl WaitingForThing {
+impl PoolWaiter {
     fn read(data: &[u8], stat: &Stat) -> Option<Self> {
         let WaiterData { holder, only, info, .. } = WaiterData::read(data).ok()?;
         let since_unix_ms = u64::try_from(stat.ctime).unwrap_or_default();
@@ -131,7 +131,7 @@ impl PoolCore {
             let ReadResult::Data { data, stat } = answer else { continue };
             match held.get(index) {
                 Some(name) => report.held.push(HeldThing::new((*name).clone(), &data, &stat)),
-                None => report.waiting.extend(WaitingForThing::read(&data, &stat)),
+                None => report.waiting.extend(PoolWaiter::read(&data, &stat)),
             }
         }
         Ok(report)

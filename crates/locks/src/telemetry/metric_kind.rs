@@ -1,23 +1,23 @@
-//! What a lock is called in spans and figures.
+//! The names of lock kinds in spans and metrics.
 
 use crate::profile::Kind;
 
-/// What a lock is called in spans and figures.
+/// The names of lock kinds in spans and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
+pub(crate) enum MetricKind {
     Exclusive,
     Read,
     Upgradeable,
     Write,
     Permits,
     Leader,
-    /// One znode, which has no queue.
+    /// A single znode without a queue.
     Node,
-    /// Several at once.
+    /// Several locks at once.
     Several,
 }
 
-impl Sort {
+impl MetricKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -32,7 +32,7 @@ impl Sort {
     }
 }
 
-impl From<Kind> for Sort {
+impl From<Kind> for MetricKind {
     fn from(kind: Kind) -> Self {
         match kind {
             Kind::Exclusive => Self::Exclusive,

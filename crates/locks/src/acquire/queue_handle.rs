@@ -1,4 +1,4 @@
-//! The way into a queue, which every lock takes that has one.
+//! A handle to the queue of a lock. Every lock that has a queue enters it through this handle.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,55 +8,55 @@ use bytes::Bytes;
 use lockkeeper_client::retry::{pause, reachable};
 use lockkeeper_client::{Client, ErrorCode, Transaction, TransactionError, ZnodePath};
 
-use crate::acquire::lock_delay::{LockDelay, Sightings, obeying};
+use crate::acquire::lock_delay::{LockDelay, SeenMarks, obeying};
 use crate::attempt::retry_acquire;
 use crate::contender::node::{Contender, Front};
 use crate::contender::order::{QueueTail, WaitQueue};
-use crate::contender::terms::Terms;
+use crate::contender::queue_settings::QueueSettings;
 use crate::error::AcquireError;
 use crate::guard::Guard;
-use crate::guard::state::State;
+use crate::guard::state::HolderState;
 use crate::profile::{DIGITS, Kind};
 use crate::telemetry::acquiring::{AcquireSpan, Acquiring};
 use crate::token::FencingToken;
 
-/// A queue, and what the contenders of this program need to enter it.
+/// A handle to a queue: its settings, and what a contender of this process needs to enter it.
 #[derive(Clone, Debug)]
-pub(crate) struct Entrance {
+pub(crate) struct QueueHandle {
     pub(crate) client: Client,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) settings: Arc<QueueSettings>,
     pub(crate) data: Bytes,
-    delay: Option<(LockDelay, Sightings)>,
+    delay: Option<(LockDelay, SeenMarks)>,
 }
 
 /// Whether an attempt waits in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    None,
-    Endless,
+pub(crate) enum Wait {
+    Never,
+    Forever,
 }
 
-impl Entrance {
-    pub(crate) fn new(client: Client, terms: Arc<Terms>, data: Bytes) -> Self {
-        Self { client, terms, data, delay: None }
+impl QueueHandle {
+    pub(crate) fn new(client: Client, settings: Arc<QueueSettings>, data: Bytes) -> Self {
+        Self { client, settings, data, delay: None }
     }
 
-    /// The same queue, whose contenders wait out lock delays.
+    /// Makes contenders wait out lock delays.
     pub(crate) fn with_delay(mut self, delay: Option<LockDelay>) -> Self {
         if let Some(delay) = delay {
             self.data = obeying(&self.data);
-            self.delay = Some((delay, Sightings::default()));
+            self.delay = Some((delay, SeenMarks::default()));
         }
         self
     }
 
     pub(crate) fn path(&self) -> &ZnodePath {
-        &self.terms.path
+        &self.settings.path
     }
 
-    /// What is left of the lock delay that was last seen.
+    /// The remaining time of the last lock delay seen.
     pub(crate) fn delay_left(&self) -> Option<Duration> {
-        self.delay.as_ref().and_then(|(_, sightings)| sightings.left(self.client.now()))
+        self.delay.as_ref().and_then(|(_, seen_marks)| seen_marks.left(self.client.now()))
     }
 
     pub(crate) async fn enter(&self, kind: Kind) -> Result<(Contender, WaitQueue), AcquireError> {
@@ -68,10 +68,10 @@ impl Entrance {
         tail: Option<QueueTail>,
         kind: Kind,
     ) -> Result<(Contender, WaitQueue), AcquireError> {
-        Contender::enter(&self.client, &self.terms, kind, &self.data, tail.as_ref()).await
+        Contender::enter(&self.client, &self.settings, kind, &self.data, tail.as_ref()).await
     }
 
-    /// A call for a lock of this queue begins.
+    /// Starts the telemetry of a call that acquires this lock.
     pub(crate) fn acquiring(&self, kind: Kind) -> Acquiring<'_> {
         Acquiring::new(&self.client, self.path(), kind)
     }
@@ -83,8 +83,8 @@ impl Entrance {
         acquiring.settle(call).await
     }
 
-    /// Waits in the queue, whose end may be known from the last holder of the same handle. Also returns the
-    /// queue as it was at the grant.
+    /// Waits in the queue. `tail`: the end of the queue, if the last holder of the same handle knew it. Also
+    /// returns the queue as it was at the grant.
     pub(crate) async fn acquire_behind(
         &self,
         tail: Option<QueueTail>,
@@ -98,7 +98,7 @@ impl Entrance {
         Ok((self.with_valid_token(guard, &queue).await?, queue))
     }
 
-    /// Takes the lock only if that needs no waiting.
+    /// Acquires the lock only if it is free.
     pub(crate) async fn try_acquire(&self, kind: Kind) -> Result<Option<Guard>, AcquireError> {
         let acquiring = self.acquiring(kind);
         let call = pin!(async {
@@ -108,7 +108,7 @@ impl Entrance {
         acquiring.settle(call).await
     }
 
-    /// [`Entrance::acquire_behind`], only if that needs no waiting.
+    /// [`QueueHandle::acquire_behind`], but only if the lock is free.
     pub(crate) async fn try_acquire_behind(
         &self,
         tail: Option<QueueTail>,
@@ -122,69 +122,71 @@ impl Entrance {
         Ok(Some((self.with_valid_token(guard, &queue).await?, queue)))
     }
 
-    /// The same with that patience, as a part of a call for something else.
+    /// Acquires the lock as one part of a larger call, whose span is `span`.
     pub(crate) async fn take(
         &self,
         kind: Kind,
-        patience: Patience,
+        wait: Wait,
         span: &AcquireSpan,
     ) -> Result<Option<Guard>, AcquireError> {
-        let taken = match patience {
-            Patience::None => self.try_acquire_behind(None, kind, span).await?,
-            Patience::Endless => Some(self.acquire_behind(None, kind, span).await?),
+        let taken = match wait {
+            Wait::Never => self.try_acquire_behind(None, kind, span).await?,
+            Wait::Forever => Some(self.acquire_behind(None, kind, span).await?),
         };
         Ok(taken.map(|(guard, _)| guard))
     }
 
-    /// Grants the lock to a contender at the front, after the lock delay that it has to wait out.
+    /// Grants the lock to the contender at the front, after it has waited out any lock delay.
     pub(crate) async fn grant(
         &self,
         contender: Contender,
         front: Front,
     ) -> Result<Guard, AcquireError> {
         match &self.delay {
-            Some((delay, sightings)) => delay.grant(sightings, contender, front).await,
+            Some((delay, seen_marks)) => delay.grant(seen_marks, contender, front).await,
             None => Guard::grant(contender, front).await,
         }
     }
 
-    /// The same, unless there is a lock delay to wait for.
+    /// Like [`QueueHandle::grant`], but returns `None` if there is a lock delay to wait for.
     pub(crate) async fn try_grant(
         &self,
         contender: Contender,
         front: Front,
     ) -> Result<Option<Guard>, AcquireError> {
         match &self.delay {
-            Some((delay, sightings)) => delay.try_grant(sightings, contender, front).await,
+            Some((delay, seen_marks)) => delay.try_grant(seen_marks, contender, front).await,
             None => Guard::grant(contender, front).await.map(Some),
         }
     }
 
-    /// Mints a token if the creation of the holder's node is none. Where all contenders are of one kind, no
-    /// contender overtakes another, and it always is one.
+    /// Mints a token if the creation of the holder's node is not a valid one. It always is where all contenders
+    /// are of one kind, because then no contender overtakes another.
     async fn with_valid_token(
         &self,
         guard: Guard,
         queue: &WaitQueue,
     ) -> Result<Guard, AcquireError> {
-        if self.terms.kinds.len() == 1 || queue.vouches_for(guard.token().zxid()) {
+        if self.settings.kinds.len() == 1 || queue.vouches_for(guard.token().zxid()) {
             return Ok(guard);
         }
         let minted = self.mint(guard.node()).await;
         match guard.state() {
-            // It was lost while the answer was on its way, or before this task ran.
-            State::Lost(reason) => Err(AcquireError::Lost { path: self.path().clone(), reason }),
+            // The lock was lost while the reply was in flight, or before this task ran.
+            HolderState::Lost(reason) => {
+                Err(AcquireError::Lost { path: self.path().clone(), reason })
+            }
             _ => Ok(guard.with_token(minted?)),
         }
     }
 
-    /// A token that is larger than all before it: the transaction of a write to the own node.
+    /// Returns a token larger than all earlier ones: the transaction of a write to the holder's own node.
     async fn mint(&self, node: &ZnodePath) -> Result<FencingToken, AcquireError> {
         let (mut data, mut version) = (self.data.clone(), 0);
         loop {
             let failed = match self.client.set_data(node, data.clone(), Some(version)).await {
                 Ok(stat) => return Ok(FencingToken::new(stat.mzxid)),
-                // Another client's data stays: it may ask the holder to give way.
+                // Another client has written to the node, perhaps a request to release the lock. Its data is kept.
                 Err(error) if error.code() == Some(ErrorCode::BadVersion) => {
                     match self.client.data(node).await {
                         Ok((found, stat)) => {
@@ -204,8 +206,8 @@ impl Entrance {
         }
     }
 
-    /// Replaces a holder's node by one of another kind at the same number, in one transaction with the
-    /// steps that `more` adds. So no client ever sees the place empty. Costs one round trip.
+    /// Replaces a holder's node with one of another kind and the same number, in one transaction with the
+    /// steps that `more` adds. No client ever sees the queue without either node. Costs one round trip.
     pub(crate) async fn replace(
         &self,
         guard: &Guard,
@@ -214,8 +216,8 @@ impl Entrance {
     ) -> Result<Contender, TransactionError> {
         let number = guard.node().name().len().saturating_sub(DIGITS);
         let number = guard.node().name().get(number..).unwrap_or_default();
-        let name = self.terms.profile.new_prefix(kind, self.client.unique_id()) + number;
-        let mut contender = Contender::reserve(&self.client, &self.terms, name, &self.data);
+        let name = self.settings.profile.new_prefix(kind, self.client.unique_id()) + number;
+        let mut contender = Contender::reserve(&self.client, &self.settings, name, &self.data);
         contender.take_place(|create| more(create.delete(guard.node(), None))).await?;
         Ok(contender)
     }
@@ -223,7 +225,9 @@ impl Entrance {
     /// Why a holder could not be replaced.
     pub(crate) fn not_replaced(&self, guard: &Guard, error: TransactionError) -> AcquireError {
         match (guard.state(), error) {
-            (State::Lost(reason), _) => AcquireError::Lost { path: self.path().clone(), reason },
+            (HolderState::Lost(reason), _) => {
+                AcquireError::Lost { path: self.path().clone(), reason }
+            }
             (_, TransactionError::Request(error)) => AcquireError::from_client(self.path(), error),
             (_, TransactionError::Failed { code: ErrorCode::NoNode, .. }) => {
                 AcquireError::NodeDeleted { node: guard.node().clone() }
@@ -233,14 +237,15 @@ impl Entrance {
     }
 }
 
-/// A time limit below which an acquire tries once: a queue that is waited in for less may as well not be entered,
-/// and the limit could end before a server has said that the lock is free.
+/// An acquire with a shorter time limit than this tries once. It is too short to wait in a queue, and could
+/// end before a server has replied that the lock is free.
 pub const TRIES_ONCE: Duration = Duration::from_millis(10);
 
-/// How long such a try may take, as its limit says nothing about that.
+/// The time limit of such a single try, which replaces the caller's.
 pub const LONGEST_TRY: Duration = Duration::from_secs(1);
 
-/// Bounds the whole time that an acquire takes, and uses all of it; with hardly any, tries once.
+/// Limits the total time of an acquire. An outage does not end it early. A limit below [`TRIES_ONCE`] makes a
+/// single try.
 pub(crate) async fn within<T, F>(
     client: &Client,
     path: &ZnodePath,
@@ -257,7 +262,7 @@ where
     once_within(client, path, timeout, over_outages(client, acquire)).await
 }
 
-/// Tries once, for an acquire with such a limit.
+/// Makes the single try of an acquire with a time limit below [`TRIES_ONCE`].
 pub(crate) async fn tried_once<T>(
     client: &Client,
     path: &ZnodePath,
@@ -271,7 +276,7 @@ pub(crate) async fn tried_once<T>(
     }
 }
 
-/// Bounds the time of one attempt, which cannot be made again.
+/// Limits the time of an attempt that cannot be repeated.
 pub(crate) async fn once_within<T>(
     client: &Client,
     path: &ZnodePath,
@@ -282,8 +287,8 @@ pub(crate) async fn once_within<T>(
     result.unwrap_or_else(|_| Err(AcquireError::timeout(client, path, timeout)))
 }
 
-/// Makes an attempt that an outage has ended again when servers can be reached, for callers whose own limit
-/// ends it.
+/// Repeats an attempt that an outage has ended, as soon as a server can be reached. For callers that have a time limit
+/// of their own.
 pub(crate) async fn over_outages<T, F>(
     client: &Client,
     acquire: impl Fn() -> F,

@@ -1,19 +1,19 @@
-//! The servers' time, as the answers to writes have shown it (pure).
+//! An estimate of the servers' time, from the answers to writes. No I/O.
 
 use lockkeeper_client::Instant;
 
 use crate::wall_clock::millis;
 
 /// The servers' time, in milliseconds since 1970. Between two answers it follows this machine's monotonic clock, so
-/// only the wall clock of the servers counts.
+/// that only the wall clock of the servers counts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ShownTime {
+pub(super) struct TimeEstimate {
     unix_ms: u64,
     at: Instant,
 }
 
-impl ShownTime {
-    /// It was at least this at `at`.
+impl TimeEstimate {
+    /// The servers' time was at least `unix_ms` at `at`.
     pub(super) fn new(unix_ms: u64, at: Instant) -> Self {
         Self { unix_ms, at }
     }
@@ -22,8 +22,8 @@ impl ShownTime {
         self.unix_ms.saturating_add(millis(now.since(self.at)))
     }
 
-    /// A write that was sent at `asked`, for the first time, and confirmed at `answered`, has this time. So now it is at least
-    /// that, and no more than what has passed since.
+    /// A write that was first sent at `asked`, and confirmed at `answered`, has this time. So the servers' time is
+    /// now at least `unix_ms`, and at most that plus the time since `asked`.
     pub(super) fn learn(&mut self, unix_ms: u64, asked: Instant, answered: Instant) {
         let most = unix_ms.saturating_add(millis(answered.since(asked)) + 1);
         *self = Self { unix_ms: self.at(answered).clamp(unix_ms, most), at: answered };
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn a_late_answer_says_little_and_a_quick_one_much() {
         let at = |ms| Instant::from_start(Duration::from_millis(ms));
-        let mut time = ShownTime::new(1_000_000, at(500));
+        let mut time = TimeEstimate::new(1_000_000, at(500));
         assert_eq!(time.at(at(800)), 1_000_300);
         // It took 15 seconds.
         time.learn(1_001_000, at(1_000), at(16_000));

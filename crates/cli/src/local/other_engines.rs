@@ -1,7 +1,7 @@
-//! The other machine-local engines that are up on this machine.
+//! Finds the other machine-local engines that run on this machine.
 //!
-//! The kernel's table of sockets names all that listen, also those in directories of other users.
-//! It is of one network namespace: engines in containers are not in it.
+//! The kernel's table lists all listening sockets, including those in other users' directories. It covers one network
+//! namespace, so engines in containers are missing.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -17,39 +17,39 @@ use crate::shared::{trust, view};
 
 const TABLE: &str = "/proc/net/unix";
 
-/// The flag of a socket that listens.
+/// The flag of a listening socket.
 const LISTENS: &str = "00010000";
 
-/// Of how many a user is warned at a time.
+/// The maximum number of engines in one warning.
 const AT_ONCE: usize = 3;
 
-/// An engine, and whose it is.
+/// An engine, and its owner.
 #[derive(Debug, Serialize)]
-pub(super) struct Neighbour {
+pub(super) struct OtherEngine {
     directory: PathBuf,
     pub(super) owner: u32,
 }
 
-impl std::fmt::Display for Neighbour {
+impl std::fmt::Display for OtherEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let directory = self.directory.to_string_lossy();
         write!(f, "{} of {}", view::printable(&directory), trust::user(self.owner))
     }
 }
 
-/// The engines in other directories than this one. Where the system has no such table, none.
-pub(super) fn of(directory: &Path) -> Vec<Neighbour> {
+/// The engines in other directories than this one; empty on systems without such a table.
+pub(super) fn of(directory: &Path) -> Vec<OtherEngine> {
     let table = read_kernel_file(TABLE).unwrap_or_default();
     let engines = engines(&table);
     let others = engines.into_iter().filter(|found| found != directory);
     others
-        .filter_map(|directory| Some(Neighbour { owner: owner(&directory)?, directory }))
+        .filter_map(|directory| Some(OtherEngine { owner: owner(&directory)?, directory }))
         .collect()
 }
 
-/// Those of which the user of this home has not been warned yet. They count as warned of from now on: a job of
-/// cron would send a mail each time.
-pub(super) fn unknown(home: &Home) -> Vec<Neighbour> {
+/// The engines that the user of this home has not been warned about yet. They count as known afterwards: otherwise,
+/// cron would mail the same warning after each job.
+pub(super) fn unknown(home: &Home) -> Vec<OtherEngine> {
     let mut others = of(home.directory());
     if others.is_empty() {
         return others;
@@ -61,14 +61,14 @@ pub(super) fn unknown(home: &Home) -> Vec<Neighbour> {
     others.truncate(AT_ONCE);
     if !others.is_empty() {
         let lines = others.iter().flat_map(|other| [other.directory.as_os_str().as_bytes(), b"\n"]);
-        // A warning too many, if it cannot be written.
+        // If the list cannot be written, the user is warned again.
         let _ = home.note_warned(known, &lines.collect::<Vec<_>>().concat());
     }
     others
 }
 
-/// The directories where a machine-local engine listens. Other programs may have a socket of the
-/// same name; they do not have both, nor the file that is there before the engine is.
+/// The directories where a machine-local engine listens. Another program may have a socket with one of these names, but
+/// not both sockets and the file that exists before an engine does.
 fn engines(table: &str) -> Vec<PathBuf> {
     let listening: HashSet<&Path> = table.lines().filter_map(listener).collect();
     let named = listening.iter().filter(|path| path.ends_with(SOCKET));
@@ -82,7 +82,7 @@ fn engines(table: &str) -> Vec<PathBuf> {
     engines
 }
 
-/// The path of a socket that listens. A row has seven columns, and the path is the rest.
+/// The path of a listening socket. A row has seven columns; the path is the rest.
 fn listener(row: &str) -> Option<&Path> {
     let mut rest = row;
     for column in 0..7 {
@@ -95,8 +95,8 @@ fn listener(row: &str) -> Option<&Path> {
     Some(Path::new(rest)).filter(|path| path.is_absolute())
 }
 
-/// Who owns a directory; if we may not look at it, who owns the first one above that we may look
-/// at. `None` if it is not there: removed, or of a container.
+/// The owner of a directory or, if it cannot be accessed, of its nearest accessible parent. `None` if it does not
+/// exist: it was removed, or is in a container.
 fn owner(directory: &Path) -> Option<u32> {
     for path in directory.ancestors() {
         match path.symlink_metadata() {

@@ -1,7 +1,7 @@
-//! The figures of locks, for the facade `metrics`.
+//! The metrics of locks, for the facade `metrics`.
 //!
-//! Counters and histograms are recorded as things happen. Gauges are set by [`update`] alone, from a list of the
-//! calls that wait and of the guards that hold: while nobody looks at them, they cost a line of that list.
+//! Counters and histograms are recorded when events happen. Gauges are set only by [`update`], from a list of
+//! waiting calls and of held guards. Between updates they cost only an entry in that list.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,17 +15,17 @@ use lockkeeper_client::{Clock, HoldProbe, Instant, ZnodePath, update_sessions};
 use metrics::{Key, Label, SharedString, with_recorder};
 
 use crate::error::LossReason;
-use crate::telemetry::sort::Sort;
+use crate::telemetry::metric_kind::MetricKind;
 
-/// What names a lock in the label `lock`.
+/// Returns the value of the label `lock` for a path.
 type Namer = Box<dyn Fn(&ZnodePath) -> Option<SharedString> + Send + Sync>;
 
 static NAMER: OnceLock<Namer> = OnceLock::new();
 
 static LIST: Mutex<List> = Mutex::new(List { entries: Vec::new(), free: Vec::new() });
 
-/// What waits and what is held. Entries keep their place, so that adding and removing one costs the same however
-/// many there are.
+/// The waiting calls and the held guards. Entries keep their index, so that adding and removing one takes constant
+/// time.
 struct List {
     entries: Vec<Tracked>,
     free: Vec<usize>,
@@ -37,21 +37,22 @@ enum Tracked {
     Held(Instant, HoldProbe),
 }
 
-/// Gives counters and histograms of locks a label `lock`, whose value is what `name` returns for a path; without
-/// one where that is `None`. Returns `false`, and changes nothing, if a name was given before.
+/// Adds a label `lock` to the counters and histograms of locks. Its value is the result of `name` for the path
+/// of the lock; the label is left out if that is `None`. Returns `false` without a change if a function was already
+/// set.
 ///
-/// Each value is a time series of its own for each figure and each instance of a program, which monitoring keeps
-/// for as long as it keeps data. So let there be few: `|path| path.parent().map(|it| it.to_string().into())` for
-/// locks below a few nodes, and not the path itself where paths contain the ids of customers or orders. Call it
-/// before the first client is made.
+/// Each value creates a time series for each metric and each instance of a program, which monitoring keeps
+/// for as long as it keeps data. So use few values: `|path| path.parent().map(|it| it.to_string().into())` for
+/// locks below a few nodes, and not the path itself if paths contain the ids of customers or orders. Call this
+/// before the first client is created.
 pub fn name_locks(
     name: impl Fn(&ZnodePath) -> Option<SharedString> + Send + Sync + 'static,
 ) -> bool {
     NAMER.set(Box::new(name)).is_ok()
 }
 
-/// Sets the gauges, which otherwise keep the values that they had. Call it right before figures are read, as in
-/// the handler that an exporter answers in, or from time to time. Asks no server; costs a look at each session
+/// Updates the gauges, which otherwise keep their values. Call it right before metrics are read, for example in
+/// the handler of an exporter, or periodically. Makes no request. It reads the state of each session
 /// and each guard.
 pub fn update() {
     let timeout = update_sessions();
@@ -65,7 +66,7 @@ pub fn update() {
         }
     }
 
-    // Without the list, which whoever acquires waits for.
+    // The list is not locked here, because every acquire waits for that lock.
     let left = |(_, probe): &(Instant, HoldProbe)| {
         let seen = probe.state();
         let deadline = seen.lease.deadline.filter(|_| seen.is_proven() && !seen.is_gone);
@@ -87,7 +88,7 @@ fn list() -> std::sync::MutexGuard<'static, List> {
     LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place in the list. Dropping it removes the entry.
+/// An entry in the list. Dropping it removes the entry.
 #[derive(Debug)]
 pub(crate) struct Slot(usize);
 
@@ -106,33 +107,33 @@ impl Slot {
         }
     }
 
-    /// A call begins.
-    pub(crate) fn waiting(sort: Sort, path: &ZnodePath, since: Instant) -> Self {
-        increment(&ATTEMPTS_BY_KIND[sort as usize], path);
+    /// Records the start of a call.
+    pub(crate) fn waiting(metric_kind: MetricKind, path: &ZnodePath, since: Instant) -> Self {
+        increment(&ATTEMPTS_BY_KIND[metric_kind as usize], path);
         Self::new(Tracked::Waiting(since))
     }
 
-    /// The call was granted a lock.
-    #[expect(clippy::unused_self, reason = "only what has begun can end")]
-    pub(crate) fn granted(&self, sort: Sort, path: &ZnodePath, waited: f64) {
-        increment(&ACQUIRED_BY_KIND[sort as usize], path);
-        record(&WAIT_BY_KIND[sort as usize], path, waited);
+    /// Records that the call was granted a lock.
+    #[expect(clippy::unused_self, reason = "only a recorded entry can end")]
+    pub(crate) fn granted(&self, metric_kind: MetricKind, path: &ZnodePath, waited: f64) {
+        increment(&ACQUIRED_BY_KIND[metric_kind as usize], path);
+        record(&WAIT_BY_KIND[metric_kind as usize], path, waited);
     }
 
-    /// The call has ended in another way.
-    #[expect(clippy::unused_self, reason = "only what has begun can end")]
-    pub(crate) fn refused(&self, sort: Sort, path: &ZnodePath, reason: &'static str) {
-        let kind = Label::from_static_parts("kind", sort.name());
+    /// Records that the call has ended without a lock.
+    #[expect(clippy::unused_self, reason = "only a recorded entry can end")]
+    pub(crate) fn refused(&self, metric_kind: MetricKind, path: &ZnodePath, reason: &'static str) {
+        let kind = Label::from_static_parts("kind", metric_kind.name());
         let labels = [kind, Label::from_static_parts("reason", reason)];
         count(NOT_ACQUIRED, labels.into_iter().chain(lock_label(path)).collect());
     }
 
-    /// Something is held.
+    /// Records a held lock.
     pub(crate) fn held(since: Instant, probe: HoldProbe) -> Self {
         Self::new(Tracked::Held(since, probe))
     }
 
-    /// It is held no more: `lost` says why, if that was not the holder's wish.
+    /// Records the end of a hold. `lost`: the reason, if the lock was lost.
     pub(crate) fn ended(self, path: &ZnodePath, held: f64, lost: Option<LossReason>) {
         record(&HOLD_KEY, path, held);
         if let Some(reason) = lost {
@@ -147,7 +148,7 @@ impl Drop for Slot {
         let mut list = list();
         let old = std::mem::replace(&mut list.entries[self.0], Tracked::Free);
         list.free.push(self.0);
-        // What it had may end a client, which takes other locks.
+        // Dropping the entry may drop a client, which takes other locks.
         drop(list);
         drop(old);
     }
@@ -188,7 +189,7 @@ fn named(key: &'static Key, path: &ZnodePath) -> Cow<'static, Key> {
     }
 }
 
-// Made by the compiler: a key that is made at each call would cost more than all the rest.
+// A constant, because creating a key at each call would cost more than everything else here.
 static HOLD_KEY: Key = Key::from_static_name(HOLD);
 
 macro_rules! by_kind {
@@ -214,16 +215,16 @@ mod tests {
     #[test]
     fn each_sort_is_counted_under_its_own_name() {
         let all = [
-            Sort::Exclusive,
-            Sort::Read,
-            Sort::Upgradeable,
-            Sort::Write,
-            Sort::Permits,
-            Sort::Leader,
-            Sort::Node,
-            Sort::Several,
+            MetricKind::Exclusive,
+            MetricKind::Read,
+            MetricKind::Upgradeable,
+            MetricKind::Write,
+            MetricKind::Permits,
+            MetricKind::Leader,
+            MetricKind::Node,
+            MetricKind::Several,
         ];
-        assert_eq!(all.map(Sort::name), KINDS);
-        assert_eq!(all.map(|sort| sort as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(all.map(MetricKind::name), KINDS);
+        assert_eq!(all.map(|metric_kind| metric_kind as usize), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }
