@@ -280,6 +280,26 @@ async fn a_contender_that_may_not_be_read_is_seen((alice, bob): Pair) -> Result<
     Ok(())
 }
 
+/// A person decides by what a page shows, and another program may hold the lock by then.
+async fn only_the_holder_that_was_seen_is_asked((alice, bob): Pair) -> Result<()> {
+    let guard = mutex(&alice)?.acquire().await?;
+    let (node, token) = (guard.node().clone(), guard.token());
+    guard.release().await?;
+    let next = mutex(&alice)?.acquire().await?;
+
+    let request = || Revocation::new(&bob.client, &lock_path());
+    assert!(request().only(node.clone(), token).ask().await?.is_empty());
+    assert!(request().only(next.node().clone(), token).ask().await?.is_empty(), "another token");
+    let forced = request().only(node, token).force_after(Duration::ZERO).await?;
+    assert!(forced.is_empty(), "{forced:?}");
+    next.verify().await?;
+
+    let seen = request().only(next.node().clone(), next.token());
+    assert_eq!(seen.ask().await?, [next.node().clone()]);
+    next.release().await?;
+    Ok(())
+}
+
 async fn those_who_wait_are_not_asked((alice, bob): Pair) -> Result<()> {
     let guard = mutex(&alice)?.acquire().await?;
     let waiting = queue_up(&alice, &mutex(&bob)?, 2).await?;

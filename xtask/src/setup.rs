@@ -31,6 +31,8 @@ const NEEDS: &[Need] = &[
     ("gcc", "gcc", "gcc"),
     ("libc's headers", "libc6-dev", "/usr/include/stdlib.h"),
     ("PostgreSQL", "postgresql", "/usr/lib/postgresql"),
+    ("Chromium", "chromium", "chromium"),
+    ("Chromium's driver", "chromium-driver", "chromedriver"),
     ("setpriv", "util-linux", "setpriv"),
     ("ip and ss", "iproute2", "ss"),
     ("openssl", "openssl", "openssl"),

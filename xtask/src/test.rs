@@ -58,6 +58,7 @@ const SUITES: &[Suite] = &[
     suite("contract", Lane::Others, 16, 150),
     suite("command", Lane::Others, 6, 150),
     suite("monitoring", Lane::Others, 1, 30),
+    suite("console", Lane::Others, 2, 90),
     suite("interop", Lane::Others, 4, 135),
     suite("clients", Lane::Others, 4, 30),
     suite("peers", Lane::Others, 4, 20),

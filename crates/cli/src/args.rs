@@ -8,6 +8,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+#[cfg(feature = "console")]
+use crate::commands::console;
 use crate::commands::transfer::{export, import};
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Show(show::ShowOptions),
     Status(status::StatusOptions),
     Graph(graph::GraphOptions),
+    #[cfg(feature = "console")]
+    Console(console::ConsoleOptions),
     Record(record::RecordOptions),
     Why(record::why::WhyOptions),
     /// Show or change the number of permits of a lock
@@ -136,8 +140,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Locks",
         &[
-            "run", "hold", "wait", "revoke", "ls", "show", "status", "graph", "permits", "ticks",
-            "record", "why",
+            "run", "hold", "wait", "revoke", "ls", "show", "status", "graph", "console", "permits",
+            "ticks", "record", "why",
         ],
     ),
     (
@@ -168,6 +172,7 @@ const WITHOUT_JSON: &[&str] = &[
     "barrier wait",
     "barrier enter",
     "watch",
+    "console",
     "serve",
     "export",
     "completions",

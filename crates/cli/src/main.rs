@@ -22,6 +22,7 @@
 //!       elect        while this program leads     items   for each item of a queue
 //!     wait         until a lock is free      revoke  asks its holders to release it
 //!     ls, show     holders and waiters       permits the number of permits of a lock
+//!     console/     pages for a browser
 //!     queue        items: put, take, list, change   leader  the leader of an election
 //!     members      members of a group               service  the instances of a service
 //!     value        a value that programs share     counter  a number
@@ -83,6 +84,8 @@ mod shell;
 use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
+#[cfg(feature = "console")]
+use crate::commands::console;
 use crate::commands::{
     barrier, counter, demo, doctor, engine, graph, id, leader, ls, members, permits, pool, queue,
     record, revoke, run, serve, service, settings, show, status, ticks, transfer, value, wait,
@@ -125,6 +128,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Show(options) => block_on(show::show(global, options)),
         Command::Status(options) => block_on(status::status(global, options)),
         Command::Graph(options) => block_on(graph::graph(global, options)),
+        #[cfg(feature = "console")]
+        Command::Console(options) => block_on(console::console(global, options)),
         Command::Record(options) => block_on(record::record(global, options)),
         Command::Why(options) => record::why::why(global, &options),
         Command::Ticks(options) => block_on(ticks::ticks(global, options)),

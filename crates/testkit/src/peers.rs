@@ -71,6 +71,8 @@ pub enum Peer {
     Strace,
     /// PostgreSQL's server.
     PostgreSql,
+    /// Chromium, and its driver.
+    Chromium,
 }
 
 impl Peer {
@@ -84,7 +86,7 @@ impl Peer {
             Peer::CClient => missing_file(C_HEADER),
             Peer::Network => network::missing().into_iter().collect(),
             Peer::WallClock => missing_file(SYSTEM_PYTHON),
-            Peer::Strace => Vec::new(),
+            Peer::Strace | Peer::Chromium => Vec::new(),
             Peer::PostgreSql => {
                 postgres::programs().err().map(|error| error.to_string()).into_iter().collect()
             }
@@ -102,6 +104,7 @@ impl Peer {
             Peer::Network => &["setpriv", "unshare", "nsenter", "ip", "ss", "sleep"],
             Peer::Strace => &["setpriv", "strace"],
             Peer::PostgreSql => &["setpriv"],
+            Peer::Chromium => &["setpriv", "chromium", "chromedriver"],
         }
     }
 }
@@ -117,6 +120,7 @@ impl fmt::Display for Peer {
             Peer::WallClock => "wall clocks that jump",
             Peer::Strace => "failing system calls",
             Peer::PostgreSql => "PostgreSQL",
+            Peer::Chromium => "Chromium",
         })
     }
 }

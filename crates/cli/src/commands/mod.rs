@@ -1,6 +1,8 @@
 //! The subcommands. Each function takes the parsed options, and returns the exit code.
 
 pub(crate) mod barrier;
+#[cfg(feature = "console")]
+pub(crate) mod console;
 pub(crate) mod counter;
 pub(crate) mod demo;
 pub(crate) mod doctor;

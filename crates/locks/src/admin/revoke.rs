@@ -54,6 +54,7 @@ use lockkeeper_client::{Client, Error, ErrorCode, EventKind, Stat, ZnodePath, Zx
 use crate::admin::inspect::{Entry, LockQueue};
 use crate::guard::revocation;
 use crate::owner_info::{RevokeRequest, bounded};
+use crate::token::FencingToken;
 
 pub use crate::guard::revocation::REQUEST;
 
@@ -79,13 +80,14 @@ pub struct Revocation {
     client: Client,
     path: ZnodePath,
     request: RevokeRequest,
+    only: Option<(ZnodePath, FencingToken)>,
 }
 
 impl Revocation {
     /// Creates a request to the holders of the lock at `path`. No I/O.
     pub fn new(client: &Client, path: &ZnodePath) -> Self {
         let request = RevokeRequest::default();
-        Self { client: client.clone(), path: path.clone(), request }
+        Self { client: client.clone(), path: path.clone(), request, only: None }
     }
 
     lockkeeper_client::setters! {
@@ -95,6 +97,10 @@ impl Revocation {
 
         /// Sets the reason. An empty text is ignored, and text beyond 1,024 bytes is cut off.
         pub fn reason(self, reason: impl Into<String>) => self.request.reason = bounded(reason);
+
+        /// Asks only the holder that was seen with this node and [`token`](Entry::token), and no other if another one
+        /// holds the lock by then. For people who decide by what they see.
+        pub fn only(self, node: ZnodePath, token: FencingToken) => self.only = Some((node, token));
     }
 
     /// Sends the request to each holder, like [`revoke`]. Returns the nodes of these holders. Costs the same as
@@ -157,7 +163,7 @@ impl Revocation {
 
     /// Asks the holders that can be asked. Holders that have left in the meantime are left out.
     async fn ask_holders(&self) -> Result<Vec<Holder>, Error> {
-        let Self { client, path, request } = self;
+        let Self { client, path, request, only } = self;
         loop {
             let Some(queue) = LockQueue::inspect(client, path).await? else {
                 return Ok(Vec::new());
@@ -172,7 +178,11 @@ impl Revocation {
                 let asked = (!is_node || is_ours(entry)).then(ask);
                 (entry.node.clone(), created, asked)
             };
-            let asked: Vec<_> = queue.holders().map(ask).collect();
+            let is_meant = |entry: &&Entry| {
+                only.as_ref()
+                    .is_none_or(|(node, token)| entry.node == *node && entry.token == *token)
+            };
+            let asked: Vec<_> = queue.holders().filter(is_meant).map(ask).collect();
 
             let mut holders = Vec::with_capacity(asked.len());
             let mut has_changed = false;

@@ -10,7 +10,7 @@ use crate::queue::core::Core;
 use crate::queue::error::QueueError;
 use crate::queue::handle::Queue;
 use crate::queue::lanes::Segment;
-use crate::queue::layout::{ClaimName, Entry, Header, is_id};
+use crate::queue::layout::{ClaimName, Entry, Header, QueueNodes, is_id};
 use crate::queue::picks::FreeEntry;
 use crate::reads::{children_of, data_of, names_of};
 
@@ -47,6 +47,9 @@ pub struct QueuedItem {
     pub priority: i32,
     /// Its key, if any.
     pub key: Option<String>,
+    /// The claim of the consumer that works on it. No other claim ever has its name: when it is deleted, that consumer has
+    /// lost the item, and the next one takes it.
+    pub claim: Option<ZnodePath>,
     /// The consumer that works on it, or had it last.
     pub holder: Option<OwnerInfo>,
     /// Why it was last put back.
@@ -79,7 +82,7 @@ impl<T, D> Queue<T, D> {
     pub async fn items(&self, most: usize) -> Result<Vec<QueuedItem>, QueueError> {
         self.core.require_own_layout("lists of items")?;
         let found = self.core.found(most, |_| true).await?;
-        Ok(found.into_iter().map(SeenItem::listed).collect())
+        Ok(found.into_iter().map(|item| item.listed(&self.core.places)).collect())
     }
 
     /// Makes an item that no consumer works on a dead letter, with a reason for display. Returns whether such an
@@ -199,7 +202,7 @@ impl SeenItem {
         self.entry.taken(self.version)
     }
 
-    fn listed(self) -> QueuedItem {
+    fn listed(self, places: &QueueNodes) -> QueuedItem {
         let paused_until = self.claim.and_then(|claim| claim.free_from);
         let (attempts, marks) = (self.attempts(), self.entry.marks());
         let due_unix_ms = marks.due_unix_ms.or(paused_until);
@@ -208,7 +211,10 @@ impl SeenItem {
             _ if due_unix_ms.is_some() => ItemState::Delayed,
             _ => ItemState::Waiting,
         };
+        let claim = self.claim.filter(|claim| claim.free_from.is_none());
+        let claim = claim.map(|claim| self.entry.claim(places, claim.version));
         QueuedItem {
+            claim,
             id: self.entry.known_as().to_owned(),
             state,
             attempts,

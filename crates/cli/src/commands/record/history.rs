@@ -1,6 +1,8 @@
 //! Derives the history of contenders from successive states of the queues. No I/O.
 
 use std::collections::HashMap;
+#[cfg(feature = "console")]
+use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{Entry, LockQueue};
 use lockkeeper::{FencingToken, ZnodePath};
@@ -10,32 +12,32 @@ use crate::shared::view;
 
 /// An event, as one line of a history. The field names are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HistoryLine {
+pub(crate) struct HistoryLine {
     /// When it was observed, by the clock of the recording machine.
-    pub(super) at_unix_ms: u64,
-    pub(super) event: HistoryEvent,
+    pub(crate) at_unix_ms: u64,
+    pub(crate) event: HistoryEvent,
     /// The lock; for events about the recording itself, the recorded path.
-    pub(super) lock: String,
+    pub(crate) lock: String,
     /// The contender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) who: Option<String>,
+    pub(crate) who: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) session: Option<String>,
+    pub(crate) session: Option<String>,
     /// For a grant, the time that it had waited; for an end, the time that it had held or waited. Only if the recording
     /// has observed the start of that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) lasted_ms: Option<u64>,
+    pub(crate) lasted_ms: Option<u64>,
     /// Who asked it to release the lock, and why, if the request contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) request: Option<String>,
+    pub(crate) request: Option<String>,
 }
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum HistoryEvent {
+pub(crate) enum HistoryEvent {
     /// The recording started.
     RecordingBegan,
     /// The recording ended.
@@ -60,7 +62,7 @@ pub(super) enum HistoryEvent {
 
 /// The contenders of all locks, in their last observed state.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     locks: HashMap<ZnodePath, HashMap<ContenderKey, Known>>,
 }
 
@@ -80,7 +82,7 @@ struct Known {
 impl History {
     /// Records the state of a lock, and returns the events since its previous state. `begins`: there is no previous
     /// state.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         lock: &ZnodePath,
         queue: Option<&LockQueue>,
@@ -142,6 +144,18 @@ impl History {
     }
 }
 
+#[cfg(feature = "console")]
+impl History {
+    /// Since when contenders hold that were seen to be granted their locks, by the clock of this machine.
+    pub(crate) fn observed(&self) -> impl Iterator<Item = (ZnodePath, SystemTime)> {
+        let all = self.locks.values().flatten().filter(|(_, known)| known.holds);
+        all.filter_map(|((node, _), known)| {
+            let since = Duration::from_millis(known.since?);
+            Some((node.clone(), SystemTime::UNIX_EPOCH.checked_add(since)?))
+        })
+    }
+}
+
 impl Known {
     fn of(entry: &Entry) -> Self {
         Self {
@@ -176,7 +190,7 @@ impl Known {
 
 impl HistoryLine {
     /// An event about the recording itself.
-    pub(super) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
+    pub(crate) fn of_recording(event: HistoryEvent, path: &ZnodePath, at_unix_ms: u64) -> Self {
         let lock = path.to_string();
         Self {
             at_unix_ms,

@@ -24,6 +24,14 @@ pub(crate) fn hold_times(file: &Path) -> Result<HoldTimes, Failure> {
     Ok(collected.finish())
 }
 
+/// The same, from events that are in memory.
+#[cfg(feature = "console")]
+pub(crate) fn hold_times_of<'a>(events: impl IntoIterator<Item = &'a HistoryLine>) -> HoldTimes {
+    let mut collected = CollectedTimes::default();
+    events.into_iter().for_each(|line| collected.add(line));
+    collected.finish()
+}
+
 #[derive(Default)]
 struct CollectedTimes {
     held_since: HashMap<ZnodePath, SystemTime>,

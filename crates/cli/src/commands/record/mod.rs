@@ -1,6 +1,6 @@
 //! `lockkeeper record`: records events of locks. `lockkeeper why` reads them.
 
-mod history;
+pub(crate) mod history;
 pub(crate) mod hold_times;
 pub(crate) mod why;
 
