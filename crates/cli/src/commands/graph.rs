@@ -237,7 +237,7 @@ impl<'a> Seen<'a> {
     fn text_of_cycle(&self, cycle: &WaitCycle) -> String {
         let mut text = String::from(match cycle.is_certain() {
             true => "deadlock:\n",
-            false => "deadlock, as it seems:\n",
+            false => "possible deadlock:\n",
         });
         for step in &cycle.steps {
             let since = view::duration(self.graph.contender(step.waiter).age());
