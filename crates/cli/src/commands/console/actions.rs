@@ -260,7 +260,7 @@ fn back(deed: Deed, lock: &ZnodePath) -> String {
     format!("/{page}?path={}", text::query(lock.as_str()))
 }
 
-/// Does it, and notes the person who asked and the outcome.
+/// Carries out an action, and records the name of the person and the outcome.
 async fn carry_out(
     app: Arc<App>,
     deed: Deed,

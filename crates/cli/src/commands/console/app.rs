@@ -11,7 +11,7 @@ use crate::commands::console::guard::Gate;
 use crate::commands::console::model::Model;
 use crate::commands::console::watch::LiveView;
 
-/// How many acts are kept for the page.
+/// The number of actions that are kept for the history page.
 const MOST_ACTS: usize = 200;
 
 /// What all requests share.

@@ -114,7 +114,7 @@ pub(super) async fn open(
     path: &ZnodePath,
 ) -> Result<(LiveView, Follower), Failure> {
     let is_wanted = |path: &str| !path.starts_with(OUTCOMES);
-    // Node by node: a tree that is written without a pause has no moment at which all of it has been read.
+    // Node by node: the cache never has a complete snapshot of a tree that is written without a pause.
     let cache = TreeCache::builder(client, path.as_str()).filter(is_wanted);
     let cache = cache.skip_unreadable().each_node();
     let cache = cache.open().await.map_err(|error| Failure::of_recipe(&error))?;

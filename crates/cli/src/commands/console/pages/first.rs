@@ -1,4 +1,4 @@
-//! The first page: what is stuck, and which holders are in the way.
+//! The first page: deadlocks, warnings, and the holders that block others.
 
 use std::sync::Arc;
 

@@ -105,11 +105,11 @@ pub(crate) async fn lock(State(app): State<Arc<App>>, Query(wanted): Query<LockQ
     let queue = &model.queues[lock];
     let at = |entry| ContenderIndex { lock, entry };
     let rows = queue.entries.len().min(MOST_ROWS);
-    shown.summary = view::summary(queue).replace("nobody waits", "none waiting");
+    shown.summary = view::summary(queue);
     shown.delay = match &queue.delay {
         Some(delay) => {
             let (vanished, delay) = (view::vanished(delay), view::lock_delay(delay));
-            text::visible(&format!("{vanished}, and its {delay} is not over"), 400)
+            text::visible(&format!("{vanished}, and its {delay} has not passed yet"), 400)
         }
         None => String::new(),
     };

@@ -1,5 +1,5 @@
-//! The graph as a picture: a card for each program that is in the way, a card for each lock that it holds, and lines from
-//! left to right to those who wait behind it and hold other locks. Programs that only wait are counted on the lock's card.
+//! The graph as a picture: a card for each program that others wait for, a card for each lock that it holds, and lines
+//! from left to right to the programs that wait behind it and hold other locks. Programs that only wait are counted on the lock's card.
 
 use std::collections::{HashMap, HashSet};
 

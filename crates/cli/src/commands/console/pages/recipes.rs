@@ -81,7 +81,7 @@ struct Runs {
     is_bad: bool,
 }
 
-/// The recipes that are no locks.
+/// The recipes other than locks.
 pub(crate) async fn recipes(State(app): State<Arc<App>>) -> Response {
     let model = app.model();
     let others = &model.others;
