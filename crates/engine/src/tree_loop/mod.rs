@@ -239,8 +239,8 @@ impl TreeLoop {
         next.map_or(LONGEST, |delay| delay.min(LONGEST))
     }
 
-    /// Whether timeouts are to be handled. Never while the engine does not listen: a session that could not be heard
-    /// has not been silent.
+    /// Whether timeouts are due. False while the engine does not read requests, since it then cannot know which
+    /// sessions are silent.
     fn is_due(&mut self, now: Now) -> bool {
         if self.pipeline.is_full() {
             self.no_expiry_before = now.monotonic + EXPIRY_PAUSE;
@@ -435,9 +435,9 @@ impl TreeLoop {
         }
     }
 
-    /// A connection whose requests wait for a turn may not be read, so its session could not be heard, however long the
-    /// turns of others take. This does not apply to a connection that is held back: its client must read replies,
-    /// unless the disk delays them.
+    /// Keeps alive the sessions of connections whose requests wait for a turn. The engine may not read these connections
+    /// while others have long turns, so their sessions only seem silent. A connection that is held back does not
+    /// count: its client must read replies, unless the disk delays them.
     fn hear_those_who_wait(&mut self, now: Now) {
         let is_behind = self.pipeline.is_behind();
         for id in self.turns.waiting() {

@@ -186,7 +186,7 @@ pub(crate) async fn checkpoint(
             let counts = until_a_proof_counts(client, wanted.min(shown_by_a_proof(client))).await;
             (counts, several::verify(guards).await)
         };
-        // The reply may take as long as the outage. The grace limits this time from the deadline on.
+        // The reply may take as long as the outage. The grace limits this time, counted from the deadline.
         let (counts, verified) = tokio::select! {
             biased;
             proven = proven => proven,

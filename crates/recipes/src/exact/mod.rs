@@ -10,7 +10,7 @@
 //! sent. If a transaction created it, a repeat could create it again after it was deleted, and be
 //! applied twice. So a marker that is missing at a repeat always means that the outcome is unknown.
 //!
-//! Reading the nodes that were written shows less: other programs may have written the same data, or
+//! Reading the written nodes proves less: other programs may have written the same data, or
 //! overwritten it. `sync` and a read do not help, because a deposed leader may answer them.
 //!
 //! A server with a smaller request limit than its client closes the connection at a longer request. So a

@@ -187,7 +187,7 @@ impl<'a, C> Batch<'a, C> {
         }
     }
 
-    /// The answers to the writes that a refused step belongs to, the last one first. The other writes can be made
+    /// The errors of the writes that contain a refused step, the last write first. The other writes can be made
     /// without them.
     fn refusals(&self, refused: &WriteError) -> Vec<(usize, CommitError)> {
         let WriteError::NotApplied(TransactionError::Failed { index, op, path, code }) = refused

@@ -30,7 +30,7 @@ pub use state::{PresenceError, PresenceState, WhenTaken};
 /// An update in progress, which continues if this is dropped.
 pub(crate) type PendingUpdate = oneshot::Receiver<Result<(), PresenceError>>;
 
-/// After how many session timeouts the session of another program's node is assumed to be alive.
+/// The number of session timeouts after which the session of another program's node is assumed to be alive.
 const TAKEN_AFTER_TIMEOUTS: f64 = 1.5;
 
 /// Options of a [`Presence`].

@@ -56,7 +56,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server does not answer within some seconds, or refuses the session.
+    /// The server does not answer within a few seconds, or refuses the session.
     pub async fn connect(server: &ZooKeeper, ticket: Option<&Ticket>) -> Result<Self> {
         let stream = server.connect().await?;
         let hello = match ticket {
@@ -87,7 +87,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server does not confirm it within some seconds.
+    /// The server does not confirm it within a few seconds.
     pub async fn sync(&mut self) -> Result<()> {
         self.ask(Request::Sync(PathRequest { path: "/".to_owned() })).await.map(drop)
     }
@@ -96,7 +96,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server does not answer within some seconds.
+    /// The server does not answer within a few seconds.
     pub async fn view(&mut self, root: &str) -> Result<View> {
         self.ask(exists(root)).await?;
         let mut view = View { from: self.zxid, ..View::default() };
@@ -121,7 +121,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server does not confirm the end within some seconds.
+    /// The server does not confirm the end within a few seconds.
     pub async fn close(mut self) -> Result<()> {
         self.ask(Request::CloseSession).await.map(drop)
     }
