@@ -22,6 +22,8 @@
 //!       elect        while this program leads     items   for each item of a queue
 //!     wait         until a lock is free      revoke  asks its holders to release it
 //!     ls, show     holders and waiters       permits the number of permits of a lock
+//!     status       all recipes, with warnings       graph   deadlocks, and holders that others wait for
+//!     record/      records the history of locks; why shows it
 //!     console/     pages for a browser
 //!     queue        items: put, take, list, change   leader  the leader of an election
 //!     members      members of a group               service  the instances of a service
@@ -40,6 +42,7 @@
 //!     demo/        a live demonstration of locks on ZooKeeper, and scenes
 //!
 //!   session/     opens sessions
+//!     command_line  the command to run, as arguments or as a line for a shell
 //!     connect      opens one                 nested   a wait for a lock that an outer run holds
 //!     waiting      what all waits for a lock have in common
 //!     follow       shows a state again after each change
