@@ -79,10 +79,10 @@ pub(crate) struct World {
     ensemble: Ensemble,
     connection: Option<Connection>,
     connections: u64,
-    /// Until when no message passes, and the client does nothing.
+    /// No message passes until then; the client does nothing until `client_paused`.
     link_cut: Duration,
     client_paused: Duration,
-    /// Until when every connection attempt is refused.
+    /// Every connection attempt is refused until then.
     refused: Duration,
     /// The messages that wait for a paused server.
     backlog: [Vec<Event>; SERVERS],

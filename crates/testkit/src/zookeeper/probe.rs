@@ -44,7 +44,7 @@ pub struct Probe {
 pub struct View {
     /// The server had applied at least this before the first read.
     pub from: Zxid,
-    /// The server had applied at most this after the last read.
+    /// The last transaction that the server can have applied when it answered the last read.
     pub to: Zxid,
     /// The nodes by their paths.
     pub nodes: BTreeMap<String, Stat>,
