@@ -127,7 +127,7 @@ mod tests {
             ("../x", "relative"),
             ("a/./b", "relative"),
             ("a\0b", "NUL"),
-            ("zookeeper/quota", "the server's own"),
+            ("zookeeper/quota", "reserved for the server"),
         ] {
             let error = lock(text).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains("/locks/orders"), "{text:?}: {error}");
