@@ -172,7 +172,7 @@ impl Dist {
         ensure!(succeeds(lock.current_dir(&earlier.sources))?, "cannot change the version");
         EARLIER.clone_into(&mut earlier.version);
         let binary = Binary::for_older_systems(&earlier)?;
-        // That commit has no packaging files.
+        // The packaging files are newer than that commit.
         earlier.sources.clone_from(&self.sources);
         earlier.assemble(&binary)
     }

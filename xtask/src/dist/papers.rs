@@ -46,14 +46,14 @@ impl Papers {
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>> {
     let resolve = metadata.resolve.as_ref().context("`cargo metadata` resolved nothing")?;
     let root = metadata.packages.iter().find(|package| package.name == "lockkeeper-cli");
-    let mut to_visit = vec![&root.context("there is no lockkeeper-cli")?.id];
+    let mut to_visit = vec![&root.context("lockkeeper-cli is missing")?.id];
     let mut seen: BTreeSet<&PackageId> = BTreeSet::new();
     while let Some(id) = to_visit.pop() {
         if !seen.insert(id) {
             continue;
         }
         let node =
-            resolve.nodes.iter().find(|node| node.id == *id).context("a package has no node")?;
+            resolve.nodes.iter().find(|node| node.id == *id).context("a package is missing in the graph")?;
         let is_linked = |kinds: &[cargo_metadata::DepKindInfo]| {
             kinds.iter().any(|kind| kind.kind == DependencyKind::Normal)
         };

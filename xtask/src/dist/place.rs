@@ -46,7 +46,7 @@ impl Dist {
         let sources = metadata.workspace_root.into_std_path_buf();
         let target = metadata.target_directory.into_std_path_buf();
         let package = metadata.packages.iter().find(|package| package.name == "lockkeeper-cli");
-        let version = package.context("there is no lockkeeper-cli")?.version.to_string();
+        let version = package.context("lockkeeper-cli is missing")?.version.to_string();
         let epoch = match env::var("SOURCE_DATE_EPOCH") {
             Ok(epoch) => epoch,
             Err(_) => output(git(&sources).args(["log", "-1", "--format=%ct"]))?.trim().to_owned(),

@@ -1,4 +1,4 @@
-//! What was made is tried as a user would: in roots of Debian that have nothing else.
+//! Trials of the files, as a user would use them: in roots of Debian without anything else.
 
 use std::env;
 use std::fs;
@@ -11,7 +11,7 @@ use super::place::Dist;
 use super::tools::{copy, empty, output, run};
 use crate::cargo::command;
 
-/// What a server of Debian has besides the smallest root.
+/// The packages of an ordinary Debian server that the smallest root lacks.
 const SERVER: &str = "systemd,systemd-sysv,dbus,adduser";
 
 /// The highest exposure by `systemd-analyze security`, in tenths.
