@@ -52,8 +52,11 @@ fn linked(metadata: &Metadata) -> Result<Vec<&Package>> {
         if !seen.insert(id) {
             continue;
         }
-        let node =
-            resolve.nodes.iter().find(|node| node.id == *id).context("a package is missing in the graph")?;
+        let node = resolve
+            .nodes
+            .iter()
+            .find(|node| node.id == *id)
+            .context("a package is missing in the graph")?;
         let is_linked = |kinds: &[cargo_metadata::DepKindInfo]| {
             kinds.iter().any(|kind| kind.kind == DependencyKind::Normal)
         };
