@@ -1,7 +1,8 @@
 //! What pages do.
 
 use anyhow::{Context, Result, ensure};
-use lockkeeper::Mutex;
+use bytes::Bytes;
+use lockkeeper::{Mutex, Queue, Raw};
 use tokio::time::timeout;
 
 use crate::browser::Browser;
@@ -64,5 +65,28 @@ pub(crate) async fn a_dead_letter_is_put_back(site: &Site, browser: &Browser) ->
     browser.click("#confirm").await?;
     browser.shows("The item is in the queue again.").await?;
     ensure!(site.ends(&["queue", "take", "-n", "mails"])? == "first");
+    Ok(())
+}
+
+pub(crate) async fn an_item_is_taken_from_its_worker(site: &Site, browser: &Browser) -> Result<()> {
+    let client = site.client().await?;
+    let queue = Queue::<Bytes>::builder(&client, "/jobs").build_with(Raw)?;
+    queue.put(&Bytes::from_static(b"resize")).await?;
+    let item = queue.take().await?;
+    browser.open(&site.page("/queue?path=/jobs")).await?;
+    browser.shows("worked on").await?;
+    browser.click("a[href*='do=return']").await?;
+    browser.shows("Take the item from its worker?").await?;
+    let confirmation = browser.address().await?;
+    browser.click("#confirm").await?;
+    browser.shows("The item is in the queue again.").await?;
+    ensure!(item.done().await.is_err(), "another worker may have it");
+    ensure!(queue.items(1).await?[0].claim.is_none());
+
+    // The same confirmation again is about a claim that is gone.
+    browser.open(&confirmation).await?;
+    browser.click("#confirm").await?;
+    browser.shows("Nothing was done.").await?;
+    client.close().await;
     Ok(())
 }

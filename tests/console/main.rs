@@ -47,6 +47,7 @@ async fn pages_in_a_browser() -> Result<()> {
         pages::a_circle_is_seen(&site, &browser).await?;
         acts::a_holder_is_asked_after_a_confirmation(&site, &browser).await?;
         acts::a_dead_letter_is_put_back(&site, &browser).await?;
+        acts::an_item_is_taken_from_its_worker(&site, &browser).await?;
         pages::pages_work_without_scripts(&site, &browser).await?;
         pages::a_restart_of_the_server_is_survived(&site, &browser).await
     };

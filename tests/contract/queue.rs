@@ -177,6 +177,24 @@ async fn items_are_listed_and_one_that_waits_is_buried((one, two): Clients) -> R
     Ok(())
 }
 
+/// A person takes an item from a consumer that hangs.
+///
+/// Seen to fail when the claim was named by the version before the take.
+async fn an_item_whose_claim_is_deleted_goes_to_another((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    let id = ours.put(&7).await?;
+    assert_eq!(ours.items(1).await?[0].claim, None);
+    let lost = theirs.take().await?;
+
+    let claim = ours.items(1).await?[0].claim.clone().context("a consumer works on it")?;
+    alice.client.delete(&claim, None).await?;
+    let again = ours.take().await?;
+    assert_eq!((again.id(), *again.value()), (id.as_str(), 7));
+    assert!(lost.done().await.is_err(), "another consumer has it");
+    again.done().await?;
+    Ok(())
+}
+
 async fn what_a_dead_consumer_had_goes_to_another((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
     let id = ours.put(&7).await?;

@@ -212,7 +212,7 @@ impl SeenItem {
             _ => ItemState::Waiting,
         };
         let claim = self.claim.filter(|claim| claim.free_from.is_none());
-        let claim = claim.map(|claim| self.entry.claim(places, claim.version));
+        let claim = claim.and_then(|claim| places.claims.child(&claim.to_string()).ok());
         QueuedItem {
             claim,
             id: self.entry.known_as().to_owned(),
