@@ -173,7 +173,10 @@ impl Follower {
                 Err(_) if self.model.borrow().waiters == 0 => continue,
                 Err(_) => {}
             }
-            while let Ok(update) = timeout_at(due, self.next()).await {
+            // The clock is asked too: where changes never end, there always is a next one.
+            while Instant::now() < due
+                && let Ok(update) = timeout_at(due, self.next()).await
+            {
                 self.note(update?, due).await?;
             }
 
