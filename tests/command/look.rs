@@ -81,7 +81,7 @@ async fn a_holder_that_no_sessions_end_deletes_is_told() -> Result<()> {
 
     let text = home.ends("show l")?.stdout;
     assert!(text.contains("persistent node"), "{text}");
-    let parts = ["/l is taken by", left.as_str(), "not ephemeral", "delete it"];
+    let parts = ["/l is blocked by", left.as_str(), "not ephemeral", "delete it"];
     home.ends("run -q l -- true")?.complains(65, &parts);
     home.ends("revoke --force-after 0s l")?.is_fine();
     home.runs("l", "true")?.is_fine();

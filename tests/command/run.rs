@@ -54,7 +54,7 @@ fn bad_input_gets_one_line_and_code_64() -> Result<()> {
         ("--session-timeout 1ms ls", ["--session-timeout", "at least 100ms"]),
         ("run -w -5s l -- true", ["'-5s'", "not be negative"]),
         ("run --kill-after -1 l -- true", ["'-1'", "not be negative"]),
-        ("run zookeeper/quota -- true", ["/zookeeper/quota", "server's own"]),
+        ("run zookeeper/quota -- true", ["/zookeeper/quota", "reserved for the server"]),
         ("run a/b\u{1f4a5}c -- true", ["character 5", "U+1F4A5"]),
         ("frobnicate", ["frobnicate", "--help"]),
     ] {
