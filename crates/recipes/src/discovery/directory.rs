@@ -212,7 +212,7 @@ impl ServiceDirectory {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn call(instance: &lockkeeper::Listed) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn call(instance: &lockkeeper::ListedInstance) -> Result<(), std::io::Error> { Ok(()) }
     /// # async fn example(web: &lockkeeper::ServiceDirectory) -> Result<(), Box<dyn std::error::Error>> {
     /// use lockkeeper::Pick;
     ///
