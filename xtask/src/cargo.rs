@@ -11,6 +11,15 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(arguments).stdin(Stdio::null());
+    // Cargo sets these for this process. Build scripts that depend on them would run again, and all that uses their
+    // crates would be built again, each time that another program starts cargo.
+    for (name, _) in std::env::vars_os() {
+        if let Some(text) = name.to_str()
+            && (text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_"))
+        {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

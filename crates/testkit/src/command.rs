@@ -39,6 +39,15 @@ fn build(what: &[&str], program: &str) -> Result<PathBuf> {
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet"]).args(what).arg("--target-dir").arg(target_folder()?);
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    // Cargo sets these for this process. Build scripts that depend on them would run again, and all that uses their
+    // crates would be built again, each time that another program starts cargo.
+    for (name, _) in env::vars_os() {
+        if let Some(text) = name.to_str()
+            && (text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_"))
+        {
+            build.env_remove(name);
+        }
+    }
     process::run_tool(&mut build, &format!("{program} does not build"))?;
 
     let program = target_folder()?.join("debug").join(program);
