@@ -37,10 +37,14 @@ async fn a_history_tells_who_had_the_lock_and_who_waited() -> Result<()> {
     let home = Home::new()?;
     let mut recorder = recorder(&home, "")?;
     let mut holder = home.holds("holder", "a/b").await?;
-    let mut waiter = home.starts("waiter", "a/b", "true")?;
+    let until_told = "until test -e go; do sleep 0.02; done";
+    let mut waiter = home.starts("waiter", "a/b", until_told)?;
     home.in_line("a/b", 2)?;
     home.ends("revoke a/b --reason upgrade")?.is_fine();
     holder.end(LIMIT).await?;
+    // A hold that begins and ends between two reads of the recorder would not be in the history.
+    events(&home, "a/b", 6)?;
+    fs::write(home.folder().join("go"), "")?;
     waiter.end(LIMIT).await?;
 
     let found = events(&home, "a/b", 7)?;
@@ -108,7 +112,8 @@ async fn a_history_is_bounded_and_nothing_is_told_of_what_was_not_seen() -> Resu
     }
     eventually("an older half", || Ok(home.folder().join("history.old").exists()))?;
     let sizes = ["history", "history.old"].map(|name| fs::metadata(home.folder().join(name)));
-    let sizes: Vec<u64> = sizes.into_iter().map(|it| Ok(it?.len())).collect::<Result<_>>()?;
+    // The newer half is missing for a moment while it becomes the older one.
+    let sizes = sizes.map(|size| size.map_or(0, |it| it.len()));
     assert!(sizes.iter().sum::<u64>() <= 4096, "{sizes:?}");
     assert!(events(&home, "l", 4)?.len() >= 4);
     let other = home.ends("why other --file history")?;

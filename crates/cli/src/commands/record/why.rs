@@ -90,7 +90,10 @@ pub(super) fn read(
 ) -> Result<(), Failure> {
     let text = match read_regular_file(file, MAX_BYTES) {
         Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound && !must => return Ok(()),
+        // The file is missing for a moment while the recorder makes it the older half.
+        Err(error) if error.kind() == ErrorKind::NotFound && (!must || older(file).is_file()) => {
+            return Ok(());
+        }
         Err(error) => {
             return Err(Failure::new(Exit::Data, format!("{}: {error}", file.display())));
         }
