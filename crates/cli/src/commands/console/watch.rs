@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::commands::console::model::Model;
 use crate::commands::record::OUTCOMES;
-use crate::commands::record::history::{History, HistoryEvent, HistoryLine};
+use crate::commands::record::history::{History, HistoryEvent, HistoryLine, changed_locks};
 use crate::commands::record::hold_times::hold_times_of;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::view;
@@ -285,13 +285,7 @@ impl Recorder {
     }
 
     fn note(&mut self, update: &CacheUpdate) {
-        let mut changed: Vec<ZnodePath> = Vec::new();
-        for change in &update.changes {
-            let node = ZnodePath::new(change.path()).ok();
-            changed.extend(node.iter().flat_map(LockQueue::changed_by));
-        }
-        changed.sort();
-        changed.dedup();
+        let mut changed = changed_locks(update);
         changed.retain(|lock| !self.is_hidden(lock));
 
         let mut lines = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::inspect::{Entry, LockQueue};
-use lockkeeper::{FencingToken, ZnodePath};
+use lockkeeper::{CacheUpdate, FencingToken, ZnodePath};
 use serde::{Deserialize, Serialize};
 
 use crate::shared::view;
@@ -77,6 +77,18 @@ struct Known {
     is_asked: bool,
     /// When it entered its current state, if that was observed.
     since: Option<u64>,
+}
+
+/// The locks whose queues may differ after an update, each once.
+pub(crate) fn changed_locks(update: &CacheUpdate) -> Vec<ZnodePath> {
+    let mut locks: Vec<ZnodePath> = Vec::new();
+    for change in &update.changes {
+        let node = ZnodePath::new(change.path()).ok();
+        locks.extend(node.iter().flat_map(LockQueue::changed_by));
+    }
+    locks.sort();
+    locks.dedup();
+    locks
 }
 
 impl History {

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use self::history::{History, HistoryEvent, HistoryLine};
+use self::history::{History, HistoryEvent, HistoryLine, changed_locks};
 use crate::session::connect::Connection;
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
@@ -145,14 +145,7 @@ impl Recorder {
                 }
                 update = changes.next() => update.map_err(|error| Failure::of_recipe(&error))?,
             };
-            let mut changed: Vec<ZnodePath> = Vec::new();
-            for change in &update.changes {
-                let node = ZnodePath::new(change.path()).ok();
-                changed.extend(node.iter().flat_map(LockQueue::changed_by));
-            }
-            changed.sort();
-            changed.dedup();
-            for lock in changed {
+            for lock in changed_locks(&update) {
                 let queue = LockQueue::in_tree(&*update.snapshot, &lock);
                 lines.extend(self.history.see(&lock, queue.as_ref(), now(), false));
             }
