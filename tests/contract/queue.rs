@@ -221,6 +221,28 @@ async fn what_a_dead_consumer_had_goes_to_another((alice, bob): Pair) -> Result<
     Ok(())
 }
 
+/// A consumer that waited in line has died. Failed while its share of the items was left to it until its session had
+/// expired.
+async fn a_free_item_does_not_wait_for_a_dead_consumer((alice, bob): Pair) -> Result<()> {
+    let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
+    let waiting = taking(&theirs);
+    in_line(&alice.client, 1).await?;
+    bob.proxy.refuse();
+
+    ours.put_all(&[1, 2, 3, 4]).await?;
+    let mut values = BTreeSet::new();
+    for _ in 0..4 {
+        let item = taken(taking(&ours)).await?;
+        values.insert(*item.value());
+        item.done().await?;
+    }
+    assert_eq!(values, BTreeSet::from([1, 2, 3, 4]));
+    let (line, _) = alice.client.children(&node("/line")).await?;
+    assert_eq!(line.len(), 1, "its session has not expired");
+    waiting.abort();
+    Ok(())
+}
+
 async fn who_waits_goes_on_with_the_next_session((alice, bob): Pair) -> Result<()> {
     let (ours, theirs) = (jobs(&alice.client)?, jobs(&bob.client)?);
     let waiting = taking(&theirs);

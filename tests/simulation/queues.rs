@@ -14,14 +14,23 @@ use lockkeeper_testkit::sharing::queues::{self, Orders, QueueProgram, Terms};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::followers::Link;
 use crate::machine::Machine;
-use crate::run::{PATIENCE, Run, builder};
+use crate::network::Lag;
+use crate::run::{PATIENCE, Run, Usual, builder};
 use crate::severity::Severity;
 use crate::sharing::{PAUSE, Until};
 
 /// Longer than it takes until all items are taken: later items are due, and all programs have read the server's
 /// clock again.
 const SETTLING: Duration = Duration::from_secs(400);
+
+/// A server and a way to it that take no time worth speaking of, beside a session.
+const FAST: Usual = Usual {
+    sync: Duration::ZERO,
+    lag: Lag { usual: Duration::from_millis(1), longest: Duration::from_millis(2) },
+    link: Link { up: Duration::ZERO, down: Duration::ZERO },
+};
 
 /// Whether a run has a queue too: some of each severity.
 pub(crate) fn has_queue(seed: u64) -> bool {
@@ -109,8 +118,40 @@ impl Queues {
                 Err(_) => run.note("world", What::Stuck("a consumer does not end".into())),
             }
         }
+        if run.severity == Severity::Bounded {
+            outlive_an_idle_consumer(run, &program).await;
+        }
         run.close(self.clients, "a client of a queue").await;
     }
+}
+
+/// A consumer dies while it waits. Another one takes all items that are put then, also those that are the share of the
+/// dead one, before its session has expired.
+async fn outlive_an_idle_consumer(run: &Arc<Run>, world: &QueueProgram) {
+    run.set_speed(FAST);
+    let station = Station::new(run, &run.machines[0], Duration::ZERO);
+    let (mortal, alive) = (Arc::<Gate>::default(), Arc::<Gate>::default());
+    let program = async |gate| QueueProgram {
+        scene: Arc::clone(&world.scene),
+        client: station.client(gate).await,
+        name: "world".to_owned(),
+        random: Mutex::default(),
+        terms: world.terms,
+        orders: Arc::clone(&world.orders),
+    };
+    let (dying, other) = (program(&mortal).await, program(&alive).await);
+    let waiting = station.run(mortal.through(queues::wait_in_vain(dying)));
+    queues::until_one_waits(world).await;
+    mortal.close();
+
+    let in_time = run.timing.timeout() / 2;
+    if timeout(in_time, queues::put_and_take(&other, 2)).await.is_err() {
+        let left = queues::look(world).await;
+        run.note("world", What::WaitsForDead(format!("items are not taken: {left}")));
+    }
+    waiting.abort();
+    run.close([other.client], "a consumer").await;
+    run.set_speed(run.usual);
 }
 
 /// A run until `end`, on one of its machines.

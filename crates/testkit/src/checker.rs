@@ -97,6 +97,7 @@ pub const INVARIANTS: &[Invariant] = &[
     progress("whoever rides out an outage is not lost by it", an_outage_is_no_loss),
     progress("nothing is left behind", no!(Left)),
     progress("nobody waits for ever", no!(Stuck)),
+    progress("a free item does not wait for a dead consumer", no!(WaitsForDead)),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
     progress("no presence is lost on servers that are well", no!(LostPresence)),
     progress("nobody is denied a lock by servers that are well", nobody_is_denied),

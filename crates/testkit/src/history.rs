@@ -113,6 +113,8 @@ pub enum What {
     InexactValue(String),
     /// A wait took longer than any successful operation does.
     Stuck(String),
+    /// A healthy program waited for one that had died, although what it wanted was free.
+    WaitsForDead(String),
     /// An event about shared data.
     Data(DataEvent),
     /// A snapshot of a tree was not one of its states, or was an older one.
@@ -234,6 +236,7 @@ impl fmt::Display for What {
             Self::Left(what) => write!(f, "LEFT BEHIND: {what}"),
             Self::InexactValue(what) => write!(f, "INEXACT: {what}"),
             Self::Stuck(what) => write!(f, "STUCK: {what}"),
+            Self::WaitsForDead(what) => write!(f, "WAITS FOR THE DEAD: {what}"),
             Self::Data(told) => write!(f, "{told}"),
             Self::InexactSnapshot(what) => write!(f, "INEXACT: {what}"),
             Self::WrongPresence(what) => write!(f, "WRONG PRESENCE: {what}"),

@@ -93,7 +93,8 @@ use crate::waits::within;
 /// - Keys, kinds and answers are steps of the same writes. A delayed item is moved when it is due: 1 read and 1
 ///   write for up to 100.
 /// - A consumer that finds no item waits in line, which costs 1 write, and at the front 2 reads. Then it costs
-///   nothing until an item can be taken: 2 events for each item, for any number of waiting consumers.
+///   nothing until an item can be taken: 2 events for each item, for any number of waiting consumers. If it finds
+///   only the share of other consumers, it leaves that to them for 0.1 s, and lists again: 1 read.
 ///
 /// # Examples
 ///

@@ -79,6 +79,8 @@ pub(super) struct PickList {
     listed_at: Option<Instant>,
     /// Whether they are the share of other consumers.
     are_of_others: bool,
+    /// Whether some of them were left to those consumers.
+    left_some: bool,
     /// How many of these are tried at once: starts over when one was not free.
     few: usize,
     /// Entries that were taken before: their versions are read with the next listing. Sorted by id, so that
@@ -112,8 +114,14 @@ impl PickList {
     /// they are active.
     pub(super) fn leave_others(&mut self) {
         if self.are_of_others {
+            self.left_some |= !self.picks.is_empty();
             self.forget();
         }
+    }
+
+    /// Whether entries of the last listing were left to other consumers.
+    pub(super) fn has_left_some(&self) -> bool {
+        self.left_some
     }
 
     /// Forgets a listing that is too old: it lacks items that were given back since.
@@ -252,7 +260,7 @@ impl PickList {
             let first = usize::try_from(rank).unwrap_or_default() % others.len();
             others.rotate_left(first);
         }
-        (self.are_of_others, self.few) = (own.is_empty(), 1);
+        (self.are_of_others, self.few, self.left_some) = (own.is_empty(), 1, false);
         self.picks = if own.is_empty() { others.into() } else { own.into() };
         !self.picks.is_empty()
     }
@@ -376,11 +384,17 @@ mod tests {
         let of_b: Vec<_> = (0..40).map(|it| 2 * it + 1).collect();
         list(&mut picks, &of_b);
         assert_eq!([9; 5].map(|most| tried(&mut picks, most)), [1, 2, 4, 8, 9]);
+        assert!(!picks.has_left_some());
         picks.leave_others();
+        assert!(picks.has_left_some());
         assert_eq!(tried(&mut picks, 9), 0, "it lists again");
         list(&mut picks, &[0, 2, 4]);
         picks.leave_others();
+        assert!(!picks.has_left_some());
         assert_eq!(tried(&mut picks, 9), 3, "its own");
+        list(&mut picks, &[]);
+        picks.leave_others();
+        assert!(!picks.has_left_some(), "there was nothing");
     }
 
     #[test]

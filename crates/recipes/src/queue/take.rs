@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Either, TryFutureExt, join_all};
@@ -27,6 +28,10 @@ use crate::waits::{AbortOnDrop, connected_again};
 /// How many segments one request lists, at first and at most.
 const FIRST_WINDOW: usize = 2;
 const MAX_WINDOW: usize = 32;
+
+/// How long a consumer in line leaves items to those whose share they are: longer than the first one in line needs to
+/// take one.
+const TIME_FOR_OTHERS: Duration = Duration::from_millis(100);
 
 /// A taken item.
 #[derive(Debug)]
@@ -613,9 +618,16 @@ impl Core {
             Ok(place) => place,
             Err(error) => return self.not_in_line(error).await,
         };
-        if let Err(error) = place.first().await {
-            return self.not_in_line(error).await;
-        }
+        // A consumer that was killed keeps its share, and may be the first in line, until its session has expired.
+        let has_left_some = lock(&self.picks).has_left_some();
+        let mut is_first = tokio::select! {
+            biased;
+            turn = place.first() => match turn {
+                Ok(()) => true,
+                Err(error) => return self.not_in_line(error).await,
+            },
+            () = tokio::time::sleep(TIME_FOR_OTHERS), if has_left_some => false,
+        };
 
         let mut watches = LineWatches::default();
         loop {
@@ -625,7 +637,7 @@ impl Core {
             }
             let status = self.client.status();
             // Set before the listing, so that no change is missed.
-            if !watches.set(self).await? {
+            if is_first && !watches.set(self).await? {
                 return Ok(Vec::new());
             }
             let tried = self.try_some(mode, most, &worker, true, Some(&place)).await?;
@@ -640,9 +652,18 @@ impl Core {
                     if !taken.is_empty() {
                         return Ok(taken);
                     }
-                    continue;
+                    if is_first {
+                        continue;
+                    }
                 }
                 None => {}
+            }
+            if !is_first {
+                if let Err(error) = place.first().await {
+                    return self.not_in_line(error).await;
+                }
+                is_first = true;
+                continue;
             }
             tokio::select! {
                 // A fixed order makes simulations reproducible.

@@ -1253,6 +1253,30 @@ pub async fn settle(program: &QueueProgram, consumers: usize) {
     orders.is_over.send_replace(true);
 }
 
+/// Waits for an item that never comes, until the program dies.
+pub async fn wait_in_vain(program: QueueProgram) {
+    loop {
+        drop(program.terms.open(&program.client).take().await);
+    }
+}
+
+/// Returns when a consumer waits.
+pub async fn until_one_waits(program: &QueueProgram) {
+    let queue = program.terms.open(&program.client);
+    program.until(&queue, |report| report.idle == 1).await;
+}
+
+/// Puts as many items as there are consumers, and takes them all, one after the other.
+pub async fn put_and_take(program: &QueueProgram, consumers: u64) {
+    let queue = program.terms.open(&program.client);
+    let values: Vec<_> = (0..consumers).collect();
+    drop(retried(GLANCE, || queue.put_all(&values)).await);
+    for _ in values {
+        let item = retried(GLANCE, || queue.take()).await;
+        retried(GLANCE, || item.done()).await;
+    }
+}
+
 /// The state of the queue as readable text.
 pub async fn look(program: &QueueProgram) -> String {
     let report = program.terms.open(&program.client).inspect().await;
