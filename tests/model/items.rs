@@ -62,12 +62,12 @@ pub(crate) fn step(
     if before.entries.iter().all(|entry| view.entries.contains(entry)) {
         return Ok(());
     }
-    let Input::Frame(from, _) = input else { return Err("an item is ended by whoever holds it") };
+    let Input::Frame(from, _) = input else { return Err("an item is ended by its holder") };
     let session = before.sessions.iter().find(|(of, _)| *of == from).map(|(_, session)| *session);
     let is_own = |(node, owner): &(String, SessionId)| is_claim(node) && Some(*owner) == session;
     let was_held = before.nodes.iter().any(is_own);
     if !was_held || state.fate.ended_by.replace(usize::from(from.client)).is_some() {
-        return Err("an item is ended by whoever holds it");
+        return Err("an item is ended by its holder");
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ pub(crate) fn told(
     match (&before.phase, &seen.phase) {
         (Phase::Putting, Phase::Idle) => state.fate.is_put = true,
         (Phase::GivingBack, Phase::Done) if !has_ended_it => {
-            return Err("what is told to be done is gone");
+            return Err("an item that was reported done is gone");
         }
         (Phase::GivingBack, Phase::GaveUp(GaveUp::Lost)) if has_ended_it => {
             return Err("what is told to be lost was not done");

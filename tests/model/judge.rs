@@ -24,9 +24,9 @@ pub(crate) struct Promise {
 /// [`items`].
 pub(crate) const PROMISES: &[Promise] = &[
     Promise { name: "mutual exclusion by lease", holds: leases_fit },
-    Promise { name: "whoever holds has its node", holds: holders_have_their_nodes },
-    Promise { name: "nobody waits for nothing", holds: nobody_is_forgotten },
-    Promise { name: "nobody waits for ever", holds: all_come_to_an_end },
+    Promise { name: "a holder has its node", holds: holders_have_their_nodes },
+    Promise { name: "no wait goes on for a free lock or item", holds: nobody_is_forgotten },
+    Promise { name: "every wait ends", holds: all_come_to_an_end },
     Promise { name: "nothing is left behind", holds: nothing_is_left },
     Promise { name: "an item is there until it is done", holds: items::item_is_there },
 ];
@@ -134,7 +134,7 @@ pub(crate) fn step(bounds: &Bounds, seen: &Seen) -> Result<(), Broken> {
         Phase::GaveUp(GaveUp::Failed(_) | GaveUp::Lost) => bounds.ticks > 0,
         _ => true,
     };
-    if may { Ok(()) } else { Err("nobody gives up without a reason") }
+    if may { Ok(()) } else { Err("no wait is given up without a reason") }
 }
 
 /// How a hold went on with this step.
@@ -183,13 +183,13 @@ fn again(parts: &Parts, state: &State, seen: &Seen, token: u128) -> Result<(), B
     if state.tokens.iter().any(is_excluded) {
         return Err("nobody else had what is held again");
     }
-    let Some(belief) = &seen.belief else { return Err("whoever holds has its node") };
+    let Some(belief) = &seen.belief else { return Err("a holder has its node") };
     let nodes = &parts.service.view(state.server).nodes;
     let is_there =
         |node: &String| nodes.iter().any(|(path, owner)| path == node && *owner == belief.session);
     match belief.nodes.iter().all(is_there) {
         true => Ok(()),
-        false => Err("whoever holds has its node"),
+        false => Err("a holder has its node"),
     }
 }
 

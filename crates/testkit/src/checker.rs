@@ -46,9 +46,9 @@ macro_rules! no {
 /// All invariants.
 pub const INVARIANTS: &[Invariant] = &[
     safety("leases that exclude each other do not overlap", leases_fit),
-    safety("tokens grow, and nobody is overtaken", in_order),
-    safety("leases keep everyone out, whatever they use", leases_keep_others_out),
-    safety("nobody writes who is still in line", checked_writes_in_order),
+    safety("tokens grow, and no contender is overtaken", in_order),
+    safety("a lease excludes all others, in every layout", leases_keep_others_out),
+    safety("no waiter writes", checked_writes_in_order),
     safety("no stale write is admitted", no_stale_write),
     data("plain reads and writes are linearizable", register_is_linearizable),
     data(
@@ -73,9 +73,9 @@ pub const INVARIANTS: &[Invariant] = &[
     data("a round that all have left is gone", sharing::rounds_end),
     data("a latch opens after exactly its count", sharing::latches_are_exact),
     data("no waiter passes a closed barrier", sharing::gates_keep),
-    data("what is taken of a pool is wanted", no!(WrongThing, sharing::things_are_wanted)),
+    data("a pool gives only wanted things", no!(WrongThing, sharing::things_are_wanted)),
     data("a holder has no more of a pool than its limit", sharing::holders_keep_their_limits),
-    data("nobody is overtaken for a thing", sharing::nobody_is_overtaken_for_a_thing),
+    data("no waiter for a thing is overtaken", sharing::nobody_is_overtaken_for_a_thing),
     data(
         "no id comes twice, and those of the next holder are larger",
         no!(WrongId, sharing::ids_are_once),
@@ -94,13 +94,13 @@ pub const INVARIANTS: &[Invariant] = &[
         "nothing is believed or done in jeopardy, and what is lost stays lost",
         jeopardy_is_kept,
     ),
-    progress("whoever rides out an outage is not lost by it", an_outage_is_no_loss),
+    progress("an outage that is ridden out loses no lock", an_outage_is_no_loss),
     progress("nothing is left behind", no!(Left)),
-    progress("nobody waits for ever", no!(Stuck)),
+    progress("every wait ends", no!(Stuck)),
     progress("a free item does not wait for a dead consumer", no!(WaitsForDead)),
     progress("no lock is lost on servers that are well", no_lock_is_lost),
     progress("no presence is lost on servers that are well", no!(LostPresence)),
-    progress("nobody is denied a lock by servers that are well", nobody_is_denied),
+    progress("no lock is denied by servers that are well", nobody_is_denied),
     progress("no free lock is denied after a standstill of the program", no!(DeniedFree)),
     progress("a grant leaves time to work", grants_leave_time),
 ];

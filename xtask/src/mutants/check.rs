@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn a_symptom_is_what_a_suite_says_and_not_what_a_compiler_says() {
-        let simulation = "0.1 s held\nseed 7 failed\nviolated: nobody waits for ever\nagain: x\n";
-        assert_eq!(symptom(simulation).unwrap(), "nobody waits for ever (seed 7)");
+        let simulation = "0.1 s held\nseed 7 failed\nviolated: every wait ends\nagain: x\n";
+        assert_eq!(symptom(simulation).unwrap(), "every wait ends (seed 7)");
         let libtest = "F.\nno_session_expires --- FAILED\n\nseed 12: told 4s, expired at 3s\n";
         assert_eq!(symptom(libtest).unwrap(), "no_session_expires (seed 12)");
         let partition = "form\nerror: two holders for 8.060 s. Again: cargo xtask partition\n";
