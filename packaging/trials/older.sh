@@ -16,7 +16,8 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 way=(env -i PATH=/usr/bin:/bin HOME=/root "$(command -v chroot)" "$root")
 within() { "${way[@]}" "$@"; }
-within ldd --version | head -1
+# Not head: it would end the pipe before all is written, and the trial with it.
+within ldd --version | sed -n 1p
 within "/$program" --version
 # Not a function: the signal is for the server.
 "${way[@]}" "/$program" serve --data-dir /root/data 2>"$root/log" &
