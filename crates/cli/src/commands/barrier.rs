@@ -487,28 +487,11 @@ async fn leave(
 async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = Connection::during(global, async |connection| {
         check_is_barrier(&connection.client, name, false).await?;
-        let closed = gate(connection, name)?.inspect().await;
-        let closed =
-            match closed {
-                Err(BarrierError::Foreign { .. }) => {
-                    // The barrier exists, so this read does not create it.
-                    let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1);
-                    let report = parties.map_err(failed)?.inspect().await.map_err(failed)?;
-                    let wanted = report.wanted.iter();
-                    let parties = report.waiting.iter().zip(wanted).map(|(party, wanted)| {
-                        WaitingParty { party: party.clone(), wanted: *wanted }
-                    });
-                    return Ok(ShownBarrier {
-                        round: Some(report.round),
-                        parties: Some(parties.collect()),
-                        groups: groups(&report),
-                        waiting: Some(report.waiting),
-                        inside: Some(report.inside),
-                        ..ShownBarrier::new(name, "parties")
-                    });
-                }
-                closed => closed.map_err(failed)?,
-            };
+        let closed = match gate(connection, name)?.inspect().await {
+            Err(BarrierError::Foreign { .. }) => return parties(connection, name).await,
+            closed => closed.map_err(failed)?,
+        };
+
         let shown = ShownBarrier::new(name, "gate");
         Ok(match closed {
             None => ShownBarrier { closed: Some(false), ..shown },
@@ -524,6 +507,30 @@ async fn show(global: &Global, name: &ZnodePath) -> Result<u8, Failure> {
     let shown = shown.await?;
     output::show(global, &shown, || shown.text())?;
     Ok(Exit::Ok.code())
+}
+
+/// The present round of a double barrier.
+async fn parties<'a>(
+    connection: &Connection,
+    name: &'a ZnodePath,
+) -> Result<ShownBarrier<'a>, Failure> {
+    // The barrier exists, so this read does not create it.
+    let parties = DoubleBarrier::new(&connection.client, name.as_str(), 1).map_err(failed)?;
+    let report = parties.inspect().await.map_err(failed)?;
+    let wanted = report.wanted.iter();
+    let parties = report
+        .waiting
+        .iter()
+        .zip(wanted)
+        .map(|(party, wanted)| WaitingParty { party: party.clone(), wanted: *wanted });
+    Ok(ShownBarrier {
+        round: Some(report.round),
+        parties: Some(parties.collect()),
+        groups: groups(&report),
+        waiting: Some(report.waiting),
+        inside: Some(report.inside),
+        ..ShownBarrier::new(name, "parties")
+    })
 }
 
 impl<'a> ShownBarrier<'a> {

@@ -434,25 +434,8 @@ fn describe(
          {idle} idle{oldest}\n",
         report.dead
     );
-    let rows = items.iter().map(|item| {
-        let detail = match (&item.holder, &item.reason) {
-            (Some(holder), _) if item.state == ItemState::Claimed => view::program(holder),
-            (_, Some(reason)) => [due(item), Some(view::printable(reason))]
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(": "),
-            _ => due(item).unwrap_or_default(),
-        };
-        let age = view::duration(age(item.since_unix_ms));
-        [item.id.clone(), word(item.state).to_owned(), item.attempts.to_string(), age, detail]
-    });
-    let dead = dead.iter().map(|letter| {
-        let age = view::duration(age(letter.since_unix_ms));
-        let reason = view::printable(&letter.reason);
-        [letter.id.clone(), "dead".to_owned(), letter.attempts.to_string(), age, reason]
-    });
-    let rows: Vec<_> = rows.chain(dead).collect();
+
+    let rows: Vec<_> = items.iter().map(row).chain(dead.iter().map(dead_row)).collect();
     if rows.is_empty() {
         return text;
     }
@@ -467,6 +450,26 @@ fn describe(
         let _ = writeln!(text, "the first {} items; --most lists more", items.len());
     }
     text
+}
+
+/// The columns of an item: its id, state, tries, age and details.
+fn row(item: &QueuedItem) -> [String; 5] {
+    let detail = match (&item.holder, &item.reason) {
+        (Some(holder), _) if item.state == ItemState::Claimed => view::program(holder),
+        (_, Some(reason)) => match due(item) {
+            Some(due) => format!("{due}: {}", view::printable(reason)),
+            None => view::printable(reason),
+        },
+        _ => due(item).unwrap_or_default(),
+    };
+    let age = view::duration(age(item.since_unix_ms));
+    [item.id.clone(), word(item.state).to_owned(), item.attempts.to_string(), age, detail]
+}
+
+fn dead_row(letter: &DeadLetter) -> [String; 5] {
+    let age = view::duration(age(letter.since_unix_ms));
+    let reason = view::printable(&letter.reason);
+    [letter.id.clone(), "dead".to_owned(), letter.attempts.to_string(), age, reason]
 }
 
 /// When a delayed item becomes due, by this machine's clock.

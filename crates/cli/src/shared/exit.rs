@@ -205,6 +205,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(acquire) = cause.downcast_ref() {
         return Some(exit_of_acquire(acquire));
     }
+
     // The errors below often replace their inner error in the chain of causes, so look inside.
     if let Some(refused) = cause.downcast_ref::<TransactionError>() {
         return Some(exit_of_transaction(refused));
@@ -231,6 +232,7 @@ fn exit_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
         Some(WorkerIdError::Place(_)) => return Some(Exit::Usage),
         _ => {}
     }
+
     let is_misused =
         matches!(
             cause.downcast_ref(),

@@ -11,7 +11,7 @@ use lockkeeper_locks::graph::WaitGraph;
 use lockkeeper_locks::inspect::{Entry, LockQueue};
 use lockkeeper_locks::{OnceKey, OwnerInfo};
 
-use crate::overview::uses::Overview;
+use crate::overview::uses::{Overview, QueueUse};
 
 /// The limits from which on there is a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,21 +121,7 @@ impl Overview {
             warnings.extend(held_long(lock, now, limits, times));
             warnings.extend(waits_long(lock, now, limits));
         }
-        for queue in &self.queues {
-            let (path, report) = (&queue.path, &queue.report);
-            let oldest = report.oldest_unix_ms.map(Duration::from_millis);
-            let age = oldest.map(|at| since(SystemTime::UNIX_EPOCH + at, now)).unwrap_or_default();
-            if report.waiting > 0 && report.workers == 0 {
-                let waiting = report.waiting;
-                warnings.push(Warning::NoConsumers { queue: path.clone(), waiting });
-            } else if age > limits.item {
-                warnings.push(Warning::ItemWaitsLong { queue: path.clone(), age });
-            }
-            if report.dead > 0 {
-                let letters = report.dead;
-                warnings.push(Warning::DeadLetters { queue: path.clone(), letters });
-            }
-        }
+        warnings.extend(self.queues.iter().flat_map(|queue| of_queue(queue, now, limits)));
         for log in &self.once {
             // Only the newest run: an earlier run that died is known by then, or has been repeated.
             let newest = log.records.last();
@@ -255,6 +241,27 @@ impl fmt::Display for Rounded {
 
 fn since(time: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(time).unwrap_or_default()
+}
+
+fn of_queue(
+    QueueUse { path, report, .. }: &QueueUse,
+    now: SystemTime,
+    limits: &WarningLimits,
+) -> Vec<Warning> {
+    let oldest = report.oldest_unix_ms.map(Duration::from_millis);
+    let age = oldest.map(|at| since(SystemTime::UNIX_EPOCH + at, now)).unwrap_or_default();
+    let has_no_consumers = report.waiting > 0 && report.workers == 0;
+
+    let mut warnings = Vec::new();
+    if has_no_consumers {
+        warnings.push(Warning::NoConsumers { queue: path.clone(), waiting: report.waiting });
+    } else if age > limits.item {
+        warnings.push(Warning::ItemWaitsLong { queue: path.clone(), age });
+    }
+    if report.dead > 0 {
+        warnings.push(Warning::DeadLetters { queue: path.clone(), letters: report.dead });
+    }
+    warnings
 }
 
 /// The holders that have held a lock for too long, if its usual time is known.
