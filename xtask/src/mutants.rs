@@ -7,8 +7,9 @@ mod check;
 mod patch;
 mod tree;
 
-use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +31,7 @@ pub(crate) struct Mutants {
     check: bool,
 }
 
-/// Applies the selected bugs. A run of all bugs writes the table.
+/// Applies the selected bugs, and writes their rows of the table.
 ///
 /// # Errors
 ///
@@ -47,16 +48,9 @@ pub(crate) fn run(options: &Mutants) -> Result<()> {
         return compile(&patches, &tree, &checks);
     }
 
-    let mut results = catch(&patches, &tree, &checks)?;
-    results.sort_by(|a, b| a.patch.name.cmp(&b.patch.name));
-    if options.only.is_empty() {
-        let file = format!("{DOCS}/mutants.md");
-        std::fs::write(&file, table(&results)).with_context(|| format!("cannot write {file}"))?;
-    }
-    let survivors: Vec<_> = results.iter().filter(|result| result.how.is_none()).collect();
+    let survivors = catch(&patches, &tree, &checks)?;
     if !survivors.is_empty() {
-        let names: Vec<_> = survivors.iter().map(|result| result.patch.name.as_str()).collect();
-        bail!("not caught: {}", names.join(", "));
+        bail!("not caught: {}", survivors.join(", "));
     }
     Ok(())
 }
@@ -93,17 +87,8 @@ fn check(planted: &[&Patch], checks: &Checks) -> Result<()> {
     checks.compile(&touched?.into_iter().flatten().collect())
 }
 
-/// The result of an applied bug.
-struct Planted<'a> {
-    patch: &'a Patch,
-    /// The symptom; `None` if the bug was not detected.
-    how: Option<String>,
-    /// The duration of the check, without the build.
-    seconds: f64,
-}
-
-/// Applies each bug and runs its check.
-fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<Planted<'a>>> {
+/// Applies each bug and runs its check. Returns the bugs that were not detected.
+fn catch(patches: &[Patch], tree: &Tree, checks: &Checks) -> Result<Vec<String>> {
     // A check that fails without a bug cannot detect one.
     let kinds: BTreeSet<_> = patches.iter().map(|patch| &patch.check).collect();
     let widest = |check: &&&Check| !kinds.iter().any(|other| other.covers(check));
@@ -114,7 +99,8 @@ fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<P
         }
     }
 
-    let mut results = Vec::new();
+    let mut table = Table::open()?;
+    let mut survivors = Vec::new();
     for patch in patches {
         tree.apply(patch)?;
         checks.build(&patch.check).with_context(|| patch.name.clone())?;
@@ -123,20 +109,49 @@ fn catch<'a>(patches: &'a [Patch], tree: &Tree, checks: &Checks) -> Result<Vec<P
         let seconds = start.elapsed().as_secs_f64();
         tree.restore()?;
         println!("{}: {} ({seconds:.1} s)", patch.name, how.as_deref().unwrap_or("SURVIVES"));
-        results.push(Planted { patch, how, seconds });
+        if how.is_none() {
+            survivors.push(patch.name.clone());
+        }
+        // At once: a run of all takes hours.
+        table.set(patch, how.as_deref(), seconds)?;
     }
-    Ok(results)
+    Ok(survivors)
 }
 
-fn table(results: &[Planted<'_>]) -> String {
-    let mut table = String::from(
-        "# Mutants\n\nWritten by `cargo xtask mutants`; do not edit. Each is a deliberate bug, a \
-         patch in `tests/mutants`, which the named check must find.\n\n\
-         | bug | what it does | caught by | how | seconds |\n|---|---|---|---|--:|\n",
-    );
-    for Planted { patch: Patch { name, what, check, .. }, how, seconds } in results {
-        let how = how.as_deref().unwrap_or("**survives**");
-        let _ = writeln!(table, "| {name} | {what} | {check} | {how} | {seconds:.1} |");
+/// The table of results, one row for each bug. It keeps the rows of earlier runs.
+struct Table {
+    file: PathBuf,
+    /// By bug.
+    rows: BTreeMap<String, String>,
+}
+
+impl Table {
+    fn open() -> Result<Self> {
+        let file = PathBuf::from(format!("{DOCS}/mutants.md"));
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let all = Patch::all()?;
+        let rows = text.lines().filter_map(|row| {
+            let name = row.strip_prefix("| ")?.split(" | ").next()?;
+            all.iter().any(|patch| patch.name == name).then(|| (name.to_owned(), row.to_owned()))
+        });
+        Ok(Self { file, rows: rows.collect() })
     }
-    table
+
+    /// Records a result. `how`: the symptom; `None` if the bug was not detected. `seconds`: the duration of the
+    /// check, without the build.
+    fn set(&mut self, patch: &Patch, how: Option<&str>, seconds: f64) -> Result<()> {
+        let Patch { name, what, check, .. } = patch;
+        let how = how.unwrap_or("**survives**");
+        let row = format!("| {name} | {what} | {check} | {how} | {seconds:.1} |");
+        self.rows.insert(name.clone(), row);
+
+        let rows: Vec<_> = self.rows.values().map(String::as_str).collect();
+        let text = format!(
+            "# Mutants\n\nWritten by `cargo xtask mutants`; do not edit. Each is a deliberate bug, a patch in \
+             `tests/mutants`, which the named check must find. A bug without a row has not been tried yet by this \
+             command.\n\n| bug | what it does | caught by | how | seconds |\n|---|---|---|---|--:|\n{}\n",
+            rows.join("\n")
+        );
+        fs::write(&self.file, text).with_context(|| format!("cannot write {}", self.file.display()))
+    }
 }
