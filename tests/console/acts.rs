@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use lockkeeper::{Mutex, Queue, Raw};
+use lockkeeper::{HolderState, LossReason, Mutex, Queue, Raw};
 use tokio::time::timeout;
 
 use crate::browser::Browser;
@@ -47,6 +47,25 @@ pub(crate) async fn a_holder_is_asked_after_a_confirmation(
     .await?;
     ensure!(!is_asked(&client, "/asked").await?);
     next.release().await?;
+    client.close().await;
+    Ok(())
+}
+
+pub(crate) async fn a_lock_is_taken_by_force(site: &Site, browser: &Browser) -> Result<()> {
+    let client = site.client().await?;
+    let deaf = Mutex::builder(&client, "/forced").label("deaf").build()?.acquire().await?;
+    browser.open(&site.page("/lock?path=/forced")).await?;
+    browser.click(".line summary").await?;
+    browser.click("a[href*='do=force']").await?;
+    browser.shows("Take the lock by force").await?;
+    ensure!(!is_asked(&client, "/forced").await?, "before the confirmation");
+    browser.click("#confirm").await?;
+    browser.shows("The lock was taken by force.").await?;
+
+    timeout(LIMIT, deaf.lost()).await.context("the guard is told")?;
+    ensure!(deaf.state() == HolderState::Lost(LossReason::NodeDeleted), "{:?}", deaf.state());
+    let next = Mutex::new(&client, "/forced")?.acquire_timeout(LIMIT).await?;
+    ensure!(next.is_held(), "the lock is free");
     client.close().await;
     Ok(())
 }

@@ -46,6 +46,7 @@ async fn pages_in_a_browser() -> Result<()> {
         pages::text_of_a_znode_stays_text(&site, &browser).await?;
         pages::a_circle_is_seen(&site, &browser).await?;
         acts::a_holder_is_asked_after_a_confirmation(&site, &browser).await?;
+        acts::a_lock_is_taken_by_force(&site, &browser).await?;
         acts::a_dead_letter_is_put_back(&site, &browser).await?;
         acts::an_item_is_taken_from_its_worker(&site, &browser).await?;
         pages::pages_work_without_scripts(&site, &browser).await?;
