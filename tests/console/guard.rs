@@ -1,13 +1,16 @@
 //! What is refused, without a browser.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use lockkeeper::Mutex;
 use lockkeeper_testkit::command;
+use tokio::net::UnixStream;
 
 use crate::eventually;
-use crate::site::{Site, is_asked};
+use crate::site::{Site, cookie_of, exchange, is_asked};
 
 /// Every kind of address.
 const ADDRESSES: [&str; 6] = ["/", "/lock?path=/a", "/events", "/app.js", "/act", "/nothing"];
@@ -51,6 +54,25 @@ async fn a_rebound_name_and_a_stranger_see_nothing() -> Result<()> {
     ensure!(site.ask(&wrong).await?.status == 401);
     let long = format!("GET /?{} HTTP/1.1\r\nHost: {}\r\n\r\n", "x".repeat(100_000), site.host);
     ensure!(site.ask(&long).await.map(|answer| answer.status >= 400).unwrap_or(true));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_socket_is_for_its_user_and_goes_with_the_console() -> Result<()> {
+    let mut site = Site::start(&["--listen", "unix:console.sock"]).await?;
+    let socket = site.folder().join("console.sock");
+    ensure!(fs::symlink_metadata(&socket)?.mode() & 0o077 == 0, "others can connect");
+    let get = async |path: &str, more: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost:8080\r\n{more}\r\n");
+        exchange(UnixStream::connect(&socket).await?, &request).await
+    };
+
+    ensure!(get("/", "").await?.status == 401, "without the token");
+    let cookie = cookie_of(&get(site.start_path()?, "").await?)?;
+    let page = get("/", &format!("Cookie: {cookie}\r\n")).await?;
+    ensure!(page.status == 200 && page.body.contains("Lockkeeper"), "{}", page.head);
+    site.stop_console().await?;
+    ensure!(!socket.exists(), "it is left behind");
     Ok(())
 }
 

@@ -11,8 +11,9 @@ use lockkeeper::{Client, ZnodePath};
 use lockkeeper_testkit::process::Process;
 use lockkeeper_testkit::zookeeper::free_ports;
 use lockkeeper_testkit::{command, scratch};
+use rustix::process::Signal;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -98,6 +99,11 @@ impl Site {
         Ok(())
     }
 
+    pub(crate) async fn stop_console(&mut self) -> Result<()> {
+        self.console.signal(Signal::TERM)?;
+        self.console.end(LIMIT).await.map(drop)
+    }
+
     /// What the console has said.
     pub(crate) fn log(&self) -> String {
         self.console.stderr()
@@ -109,26 +115,43 @@ impl Site {
 
     /// A cookie of a browser that came through the start address.
     pub(crate) async fn cookie(&self) -> Result<String> {
-        let path = self.url.split_once(&self.host).context("its host")?.1;
+        let path = self.start_path()?;
         let answer =
             self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host)).await?;
-        let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
-        let (pair, _) = cookie.and_then(|cookie| cookie.split_once(';')).context("a cookie")?;
-        Ok(pair.to_owned())
+        cookie_of(&answer)
     }
 
     /// Sends a request as it is.
     pub(crate) async fn ask(&self, request: &str) -> Result<Answer> {
-        let request = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
-        let mut stream = TcpStream::connect(&self.host).await?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = Vec::new();
-        timeout(LIMIT, stream.read_to_end(&mut answer)).await.context("no answer")??;
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let (head, body) = answer.split_once("\r\n\r\n").context("an answer")?;
-        let status = head.split(' ').nth(1).context("a status")?.parse()?;
-        Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+        exchange(TcpStream::connect(&self.host).await?, request).await
     }
+
+    /// The start address, without the host.
+    pub(crate) fn start_path(&self) -> Result<&str> {
+        Ok(self.url.split_once(&self.host).context("its host")?.1)
+    }
+}
+
+/// Sends a request as it is over a new connection.
+pub(crate) async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &str,
+) -> Result<Answer> {
+    let request = request.replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    timeout(LIMIT, stream.read_to_end(&mut answer)).await.context("no answer")??;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").context("an answer")?;
+    let status = head.split(' ').nth(1).context("a status")?.parse()?;
+    Ok(Answer { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+/// The cookie that an answer sets.
+pub(crate) fn cookie_of(answer: &Answer) -> Result<String> {
+    let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    let (pair, _) = cookie.and_then(|cookie| cookie.split_once(';')).context("a cookie")?;
+    Ok(pair.to_owned())
 }
 
 /// The command, apart from engines and settings of this machine's users.
