@@ -64,6 +64,7 @@
 //!     content      input: an argument or standard input
 //!     signals      the signals that end a wait or are forwarded to a command
 //!     log          the log of a server, which never blocks
+//!     journal      its lines for the journal of systemd
 //!     view         formats locks             names    lock names and durations
 //!     user         the user, as shown to others
 //!     program      this program, as a child process

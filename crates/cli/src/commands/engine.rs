@@ -1,5 +1,6 @@
 //! `lockkeeper engine`: works on the data directory of an engine, running or not.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use lockkeeper_engine::{
 };
 use serde::Serialize;
 
+use crate::commands::serve::zoo_cfg::ZooCfg;
 use crate::commands::transfer;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -20,7 +22,7 @@ use crate::shared::output::{show, tell};
 pub(crate) enum EngineTask {
     /// Check every record of a data directory that no engine is using; change nothing
     Check {
-        /// The data directory
+        /// The data directory, or the configuration file of serve that names it
         dir: PathBuf,
     },
     /// Copy a data directory as of one point in time, whether or not an engine runs on it
@@ -30,7 +32,7 @@ pub(crate) enum EngineTask {
     /// To use the copy, restore it. An engine that is started on the copy itself issues fencing
     /// tokens again that were issued after the copy was made.
     Backup {
-        /// The data directory
+        /// The data directory, or the configuration file of serve that names it
         dir: PathBuf,
         /// The copy; it must not exist yet, and must be outside of the data directory
         to: PathBuf,
@@ -114,30 +116,42 @@ struct Raised<'a> {
 
 /// Runs a subcommand of `engine`.
 pub(crate) fn command(global: &Global, task: EngineTask) -> Result<u8, Failure> {
-    match &task {
-        EngineTask::Check { dir }
-        | EngineTask::Backup { dir, .. }
-        | EngineTask::Restore { backup: dir, .. }
-            if !dir.is_dir() =>
-        {
-            let message = format!("{} is not a data directory", dir.display());
-            return Err(
-                Failure::new(Exit::Usage, message).advise("name the data directory of an engine")
-            );
-        }
-        _ => {}
-    }
-
     match task {
         EngineTask::Floor { directory, above } => floor(global, &directory, &above)?,
-        EngineTask::Check { dir } => check(global, &dir)?,
-        EngineTask::Backup { dir, to } => backup(global, &dir, &to)?,
+        EngineTask::Check { dir } => check(global, &data_dir(dir)?)?,
+        EngineTask::Backup { dir, to } => backup(global, &data_dir(dir)?, &to)?,
         EngineTask::Restore { backup, directory, replace, quiet_time } => {
+            check_is_directory(&backup)?;
             let existing = if replace { Existing::Replace } else { Existing::Keep };
             restore(global, (&backup, &directory), existing, quiet_time)?;
         }
     }
     Ok(Exit::Ok.code())
+}
+
+/// The data directory that is given, or that a configuration file names.
+fn data_dir(given: PathBuf) -> Result<PathBuf, Failure> {
+    let dir = match given.is_file() {
+        true => ZooCfg::read(&given)?.data_dir.ok_or_else(|| {
+            Failure::new(Exit::Config, format!("{} names no dataDir", given.display()))
+        })?,
+        false => given,
+    };
+    check_is_directory(&dir)?;
+    Ok(dir)
+}
+
+fn check_is_directory(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    match path.metadata() {
+        Ok(found) if found.is_dir() => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let failure = Failure::new(Exit::NoPermission, format!("cannot open {shown}: {error}"));
+            Err(failure.advise("run as the engine's user"))
+        }
+        _ => Err(Failure::new(Exit::Usage, format!("{shown} is not a data directory"))
+            .advise("name the data directory of an engine")),
+    }
 }
 
 fn check(global: &Global, dir: &Path) -> Result<(), Failure> {

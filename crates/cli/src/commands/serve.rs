@@ -4,7 +4,7 @@ mod certificates;
 mod limits;
 mod notify;
 mod with;
-mod zoo_cfg;
+pub(super) mod zoo_cfg;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -169,21 +169,13 @@ pub(crate) async fn serve(options: ServeOptions) -> Result<u8, Failure> {
     tracing::info!("{when}: lockkeeper --connect {connect}{trust} run demo/hello -- echo hi");
 
     let notifier = Notifier::from_environment();
-    notifier.ready(&status(&engine));
-    let serving = Serving { engine: &engine, tls_files, notifier: &notifier };
+    let mut serving =
+        Serving { engine: &engine, tls_files, notifier: &notifier, has_old_certificates: false };
+    notifier.ready(&serving.status());
     serving.until_the_end(&mut signals).await?;
     notifier.stopping();
     engine.stop().await?;
     Ok(Exit::Ok.code())
-}
-
-/// The status line for the service manager.
-fn status(engine: &Engine) -> String {
-    let serving = format!("serving {}", engine.connect_string());
-    match quiet(engine) {
-        None => serving,
-        Some(quiet) => format!("{serving}; {quiet}"),
-    }
 }
 
 /// The status during the quiet time.
@@ -197,16 +189,29 @@ struct Serving<'a> {
     engine: &'a Engine,
     tls_files: Option<TlsFiles>,
     notifier: &'a Notifier,
+    /// Whether the last reload failed.
+    has_old_certificates: bool,
 }
 
 impl Serving<'_> {
+    /// The status line for the service manager.
+    fn status(&self) -> String {
+        let serving = format!("serving {}", self.engine.connect_string());
+        let stale = self.has_old_certificates.then(|| {
+            "the certificates could not be reloaded, and the previous ones stay in use: see the log"
+                .to_owned()
+        });
+        let parts = [Some(serving), quiet(self.engine), stale];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
     /// Handles signals until one requests the end.
-    async fn until_the_end(&self, signals: &mut ServerSignals) -> Result<(), EngineError> {
+    async fn until_the_end(&mut self, signals: &mut ServerSignals) -> Result<(), EngineError> {
         let in_terminal = isatty(std::io::stderr());
         loop {
             tokio::select! {
                 ended = self.engine.stopped() => return ended,
-                () = end_of_quiet(self.engine) => self.notifier.status(&status(self.engine)),
+                () = quiet_passes(self.engine) => self.notifier.status(&self.status()),
                 asked = signals.next() => match asked {
                     SignalRequest::Stop(name) => {
                         tracing::info!("{name}: stopping");
@@ -221,9 +226,11 @@ impl Serving<'_> {
     }
 
     /// Reads the certificates again. If that fails, the previous ones stay in use.
-    fn reload(&self) {
+    fn reload(&mut self) {
         self.notifier.reloading();
-        match self.tls_files.as_ref().map(TlsFiles::read) {
+        let read = self.tls_files.as_ref().map(TlsFiles::read);
+        self.has_old_certificates = matches!(read, Some(Err(_)));
+        match read {
             None => tracing::info!("HUP: no certificates to reload"),
             Some(Ok(tls)) => {
                 self.engine.set_tls(tls);
@@ -233,22 +240,16 @@ impl Serving<'_> {
                 tracing::error!("HUP: the previous certificates stay in use: {failure}");
             }
         }
-        self.notifier.ready(&status(self.engine));
+        self.notifier.ready(&self.status());
     }
 }
 
-/// Waits for the end of the quiet time. Without a quiet time, never returns.
-async fn end_of_quiet(engine: &Engine) {
-    let Some(mut left) = engine.quiet_time_left() else {
-        return std::future::pending().await;
-    };
-    loop {
+/// Waits for a second of the quiet time to pass, or its end. Without a quiet time, never returns.
+async fn quiet_passes(engine: &Engine) {
+    match engine.quiet_time_left() {
+        None => std::future::pending().await,
         // Timers stop while the machine is suspended; the quiet time does not.
-        tokio::time::sleep(left.min(Duration::from_secs(1))).await;
-        match engine.quiet_time_left() {
-            Some(more) => left = more,
-            None => return,
-        }
+        Some(left) => tokio::time::sleep(left.min(Duration::from_secs(1))).await,
     }
 }
 

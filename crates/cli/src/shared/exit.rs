@@ -2,6 +2,7 @@
 //!
 //! Otherwise `run` exits with the code of its command. The codes 64 to 78 follow `sysexits.h`.
 
+use std::io::ErrorKind;
 use std::{fmt, io};
 
 use lockkeeper::{
@@ -254,6 +255,10 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         let exit = match &error {
             StartError::PortTaken { .. } | StartError::SocketInUse { .. } => Exit::Taken,
+            // The machine may get it later.
+            StartError::Listen { source, .. } if source.kind() == ErrorKind::AddrNotAvailable => {
+                Exit::Taken
+            }
             StartError::NotASocket { .. } | StartError::Socket { .. } => Exit::CannotCreate,
             StartError::Storage(storage) => exit_of_storage(storage),
             StartError::NewerRecord { .. } => Exit::Data,

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod content;
 pub(crate) mod exit;
 pub(crate) mod global;
+pub(crate) mod journal;
 pub(crate) mod log;
 pub(crate) mod names;
 pub(crate) mod output;

@@ -7,6 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, makedev};
 use serde::Serialize;
 use serde_json::Value;
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,6 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
+use crate::shared::journal::{self, JournalFormat};
 use crate::shared::log;
 
 /// Prints a one-line notice on standard error. Errors are ignored.
@@ -24,15 +26,20 @@ pub(crate) fn tell(message: &str) {
 
 /// Prints a failure, and returns its exit code.
 pub(crate) fn report(failure: &Failure) -> u8 {
-    tell(&failure.to_string());
+    let _ = io::stderr().write_all(line_of(failure).as_bytes());
     failure.code()
+}
+
+fn line_of(failure: &Failure) -> String {
+    let level = if journal::is_stderr() { journal::ERROR } else { "" };
+    format!("{level}lockkeeper: {failure}\n")
 }
 
 /// Prints the failure, if there is one, and returns the exit code.
 pub(crate) fn end(result: Result<u8, Failure>) -> u8 {
     let last = match &result {
         Ok(_) => String::new(),
-        Err(failure) => format!("lockkeeper: {failure}\n"),
+        Err(failure) => line_of(failure),
     };
     // After the server's log, with the same time limit.
     let is_written = log::finish(&last);
@@ -154,10 +161,11 @@ pub(crate) fn start_log(verbose: u8, server: bool) {
     let wanted = levels(&std::env::var("LOCKKEEPER_LOG").unwrap_or_default());
     let queued = if server { log::Queued::start() } else { None };
     let writer = queued.map_or_else(|| BoxMakeWriter::new(io::stderr), BoxMakeWriter::new);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(writer)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match journal::is_stderr() {
+        true => lines.with_ansi(false).event_format(JournalFormat::new()).boxed(),
+        false => lines.with_ansi(io::stderr().is_terminal()).with_target(false).boxed(),
+    };
     let levels = wanted.unwrap_or_else(|| levels(default).unwrap_or_default());
 
     tracing_subscriber::registry().with(lines).with(levels).init();

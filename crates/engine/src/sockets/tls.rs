@@ -66,7 +66,7 @@ impl CurrentTls {
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
-    #[error("{} cannot be read ({source}): give the path of a PEM file", .path.display())]
+    #[error("{} cannot be read ({source}): give the path of a PEM file that this program's user may read", .path.display())]
     File {
         /// The file.
         path: PathBuf,

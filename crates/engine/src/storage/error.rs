@@ -81,7 +81,7 @@ pub enum StorageError {
     /// Another user may have placed the file or directory there: it belongs to another user, or is a link or another
     /// kind of file.
     #[error(
-        "{} is not used ({source}): run as its owner, remove it, or choose another directory",
+        "{} is refused ({source}): run as its owner, or choose another directory",
         .path.display()
     )]
     Untrusted {
@@ -126,7 +126,10 @@ pub enum StorageError {
     },
 
     /// The file permissions or a read-only mount prevent the engine from writing.
-    #[error("{} is not writable: give the engine's user access to it, or choose another directory", .path.display())]
+    #[error(
+        "{} is not writable ({source}): give the engine's user access to it, or choose another directory",
+        .path.display()
+    )]
     NotWritable {
         /// The file or directory that was refused.
         path: PathBuf,

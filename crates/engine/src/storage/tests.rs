@@ -244,7 +244,7 @@ fn system_errors_name_a_remedy() {
         StorageError::io(Path::new("/data"), source).to_string()
     };
     for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
-        assert!(text(errno).starts_with("/data is not writable: give"));
+        assert!(text(errno).starts_with("/data is not writable ("));
     }
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
         let cause = io::Error::from_raw_os_error(errno.raw_os_error());
