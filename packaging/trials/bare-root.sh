@@ -53,7 +53,7 @@ echo "memory of the server: $(awk '/VmRSS/ { print $2 }' "/proc/$pid/status") Ki
 # A lock is held over the upgrade.
 setpriv --reuid alice --regid alice --clear-groups lockkeeper -q --connect "$ours" run held -- sleep infinity &
 holder=$!
-until as_alice show held | grep -q alice; do sleep 0.1; done
+until as_alice show held | grep alice >/dev/null; do sleep 0.1; done
 step "one command upgrades" apt install /packages/new/*.deb
 expect active systemctl is-active lockkeeper-server
 test "$pid" != "$(systemctl show -p MainPID --value lockkeeper-server)"
@@ -73,14 +73,42 @@ restore() {
 }
 step "three commands restore" restore
 
+# The journal knows what is a warning, and a backup is of the directory that the configuration names.
+config=/etc/lockkeeper/zoo.cfg
+cp $config /tmp/zoo.cfg
+sed -i 's,^dataDir=.*,dataDir=/var/lib/lockkeeper-server/moved,' $config
+echo unknownKey=1 >>$config
+rm -r /var/lib/lockkeeper-server/backups/2*
+# Of the administrator: it stays, however old it is.
+install -d -o lockkeeper -m 0700 /var/lib/lockkeeper-server/backups/mine
+touch -d '30 days ago' /var/lib/lockkeeper-server/backups/mine
+moved() {
+    systemctl restart lockkeeper-server
+    systemctl start lockkeeper-backup
+}
+step "the data is moved, and backed up" moved
+journalctl --quiet -p warning -u lockkeeper-server | grep unknownKey
+runuser -u lockkeeper -- lockkeeper engine check /var/lib/lockkeeper-server/backups/2* >/dev/null
+journalctl --quiet -u lockkeeper-backup | grep 'is a backup of /var/lib/lockkeeper-server/moved'
+test -d /var/lib/lockkeeper-server/backups/mine
+cp /tmp/zoo.cfg $config
+systemctl restart lockkeeper-server
+
 # A job under a lock, by the units of the command.
 mkdir -p /etc/lockkeeper/run
 printf 'LOCK=jobs/trial\nCOMMAND=echo "token $LOCKKEEPER_TOKEN" >/tmp/trial-job\nOPTIONS=--connect %s\n' "$ours" \
     >/etc/lockkeeper/run/trial
 step "a job runs under a lock" systemctl start --wait lockkeeper-run@trial
 grep -q '^token [0-9]' /tmp/trial-job
-step "a timer starts" systemctl start lockkeeper-run@trial.timer
-systemctl stop lockkeeper-run@trial.timer
+step "a timer starts" systemctl enable --now lockkeeper-run@trial.timer
+
+# A job that is stopped gives its lock back, and has not failed.
+printf 'LOCK=jobs/long\nCOMMAND=sleep infinity\nOPTIONS=--connect %s\n' "$ours" >/etc/lockkeeper/run/long
+systemctl start lockkeeper-run@long
+until systemctl is-active --quiet lockkeeper-run@long && as_alice show jobs/long | grep root >/dev/null; do sleep 0.1; done
+step "a job is stopped" systemctl stop lockkeeper-run@long
+expect inactive systemctl is-active lockkeeper-run@long
+as_alice run -n jobs/long -- true
 rm -r /etc/lockkeeper/run /tmp/trial-job
 
 step "the server is killed, and comes back" sh -c 'systemctl kill -s KILL lockkeeper-server; sleep 0.2;

@@ -9,9 +9,12 @@ skopeo inspect --raw --config "oci-archive:$image" >"$work/config.json"
 ask() { python3 -c "import json, sys; c = json.load(open('$work/config.json'))['config']; print($1)"; }
 test "$(ask 'c["User"].split(":")[0] not in ("", "0", "root")')" = True
 
+tar --extract --to-stdout --file "$image" ./index.json | grep '"lockkeeper:[0-9]' >/dev/null
+
 skopeo copy --quiet "oci-archive:$image" "oci:$work/layout:trial"
 umoci unpack --image "$work/layout:trial" "$work/bundle" >/dev/null 2>&1
 test "$(python3 -c "import json; print(json.load(open('$work/bundle/config.json'))['process']['user']['uid'])")" != 0
+test -s "$work/bundle/rootfs/usr/share/doc/lockkeeper/THIRD-PARTY-LICENSES.txt"
 du -sh "$work/bundle/rootfs" | sed 's/\t.*/ unpacked/'
 ls -l "$image" | awk '{ print $5 " bytes packed" }'
 

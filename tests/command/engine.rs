@@ -318,6 +318,23 @@ fn a_backup_within_the_data_is_the_users_mistake() -> Result<()> {
     Ok(())
 }
 
+/// Failed when the unit for backups copied the default directory, whatever the server used.
+#[test]
+fn a_backup_is_of_the_directory_that_the_servers_configuration_names() -> Result<()> {
+    let home = Home::new()?;
+    home.runs("l", "true")?.is_fine();
+    let data = home.engine().join("data");
+    let file = |text: &str| fs::write(home.folder().join("zoo.cfg"), text);
+    file(&format!("clientPort=2181\ndataDir={}\n", data.display()))?;
+    let copied = home.ends("engine backup zoo.cfg copy")?;
+    copied.is_fine();
+    assert!(copied.stdout.contains(&*data.to_string_lossy()), "{copied:?}");
+    home.ends("engine check copy")?.is_fine();
+    file("clientPort=2181\n")?;
+    home.ends("engine backup zoo.cfg copy2")?.complains(78, &["zoo.cfg", "dataDir"]);
+    Ok(())
+}
+
 #[test]
 fn a_wrong_durability_is_told() -> Result<()> {
     let home = Home::new()?;

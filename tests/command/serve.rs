@@ -97,6 +97,10 @@ async fn what_is_taken_is_told() -> Result<()> {
     let (server, address) = served(&home, "one", "--listen 127.0.0.1:0 --data-dir data").await?;
     let other = home.ends(&format!("serve --listen {address} --durability memory"))?;
     other.complains(69, &[&address, "another port"]);
+    // The machine may get it later, so a service manager is to try again.
+    let nowhere =
+        home.ends("serve --listen 192.0.2.1:2181 --allow-plaintext --data-dir nowhere")?;
+    nowhere.complains(69, &["192.0.2.1:2181"]);
     let pid = server.id().to_string();
     let other = home.ends("serve --listen 127.0.0.1:0 --data-dir data")?;
     assert_eq!(other.code, Some(69), "{other:?}");

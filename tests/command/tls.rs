@@ -13,7 +13,7 @@ use crate::killed::killed_holder_keeps_nobody_waiting;
 use crate::serve::{address_of, in_memory};
 use crate::support::{Ended, Home, LIMIT, eventually};
 
-const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
+pub(crate) const SERVE: &str = "serve --durability memory --tick 3s --tls-listen 127.0.0.1:0 --cert server.pem \
                      --key server.key --client-ca ca.pem --require-client-cert";
 
 #[tokio::test]
@@ -306,7 +306,7 @@ fn started(home: &Home, name: &str, command: &Command) -> Result<(Process, Strin
 }
 
 /// A root, and a certificate for the server and one for a client, in files with this prefix.
-fn certificates(home: &Home, prefix: &str) -> Result<()> {
+pub(crate) fn certificates(home: &Home, prefix: &str) -> Result<()> {
     let root = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=root";
     openssl(home, &format!("{root} -keyout {prefix}ca.key -out {prefix}ca.pem"))?;
     fs::write(home.folder().join("names"), "subjectAltName=IP:127.0.0.1\n")?;

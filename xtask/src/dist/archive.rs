@@ -6,10 +6,21 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::binary::Binary;
-use super::debian::{completions, documentation, manual};
+use super::debian::{completions, manual};
+use super::pages::documentation;
 use super::papers::Papers;
 use super::place::Dist;
 use super::tools::{copy, empty, run};
+
+/// What systemd needs of the tar.
+const UNITS: [&str; 6] = [
+    "lockkeeper-server/lockkeeper-server.service",
+    "lockkeeper-server/lockkeeper-backup.service",
+    "lockkeeper-server/lockkeeper-backup.timer",
+    "lockkeeper-server/zoo.cfg",
+    "lockkeeper/lockkeeper-run@.service",
+    "lockkeeper/lockkeeper-run@.timer",
+];
 
 /// Packs the folder `name` of `folder`, or all that is in it for `.`; compressed if the file is a `gz`.
 pub(super) fn pack(dist: &Dist, folder: &Path, name: &str, to: &Path) -> Result<()> {
@@ -35,12 +46,12 @@ pub(super) fn tarball(dist: &Dist, binary: &Binary, papers: &Papers) -> Result<(
     {
         completions(binary, shell, &top.join("completions").join(file))?;
     }
-    documentation(dist, &top.join("docs"))?;
-    for file in ["LICENSE-APACHE", "LICENSE-MIT"] {
+    for file in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
         copy(&dist.sources.join(file), &top.join(file), 0o644)?;
     }
+    documentation(dist, &top)?;
     copy(&papers.licences, &top.join("THIRD-PARTY-LICENSES.txt"), 0o644)?;
-    for unit in ["lockkeeper-server/lockkeeper-server.service", "lockkeeper-server/zoo.cfg"] {
+    for unit in UNITS {
         let file = dist.packaging().join(unit);
         copy(&file, &top.join("systemd").join(file.file_name().unwrap_or_default()), 0o644)?;
     }

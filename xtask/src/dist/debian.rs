@@ -4,9 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::binary::Binary;
+use super::pages::documentation;
 use super::papers::Papers;
 use super::place::Dist;
 use super::tools::{copy, empty, run, write};
@@ -36,6 +37,7 @@ fn command(dist: &Dist, binary: &Binary, papers: &Papers) -> Result<()> {
     for unit in ["lockkeeper-run@.service", "lockkeeper-run@.timer"] {
         copy(&files.join(unit), &tree.join("lib/systemd/system").join(unit), 0o644)?;
     }
+    scripts(&files, &tree)?;
     overrides(&files, &tree, "lockkeeper")?;
     copyright(dist, &tree, "lockkeeper", papers)?;
     let dependencies = binary.debian_dependencies();
@@ -58,9 +60,7 @@ fn server(dist: &Dist, papers: &Papers) -> Result<()> {
     }
     copy(&files.join("zoo.cfg"), &tree.join("etc/lockkeeper/zoo.cfg"), 0o644)?;
     write(&tree.join("DEBIAN/conffiles"), "/etc/lockkeeper/zoo.cfg\n")?;
-    for script in ["postinst", "prerm", "postrm"] {
-        copy(&files.join(script), &tree.join("DEBIAN").join(script), 0o755)?;
-    }
+    scripts(&files, &tree)?;
     overrides(&files, &tree, "lockkeeper-server")?;
     copyright(dist, &tree, "lockkeeper-server", papers)?;
     let dependencies = format!("lockkeeper (= {}-1), adduser", dist.version);
@@ -138,16 +138,12 @@ pub(super) fn completions(binary: &Binary, shell: &str, file: &Path) -> Result<(
     write(file, binary.prints(&["completions", shell])?)
 }
 
-/// The pages for users and administrators.
-pub(super) fn documentation(dist: &Dist, folder: &Path) -> Result<()> {
-    for entry in fs::read_dir(dist.sources.join("docs"))? {
-        let page = entry?.path();
-        if page.extension().is_some_and(|extension| extension == "md") {
-            let name = page.file_name().context("a page has a name")?;
-            copy(&page, &folder.join(name), 0o644)?;
-        }
+/// What `dpkg` runs.
+fn scripts(files: &Path, tree: &Path) -> Result<()> {
+    for script in ["postinst", "prerm", "postrm"] {
+        copy(&files.join(script), &tree.join("DEBIAN").join(script), 0o755)?;
     }
-    copy(&dist.sources.join("README.md"), &folder.join("README.md"), 0o644)
+    Ok(())
 }
 
 /// What lintian finds and is meant.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::archive::pack;
 use super::binary::Binary;
+use super::papers::Papers;
 use super::place::Dist;
 use super::tools::{copy, empty, output, run, write};
 
@@ -16,11 +17,11 @@ use super::tools::{copy, empty, output, run, write};
 const USER: u32 = 65_532;
 
 /// Writes `lockkeeper-VERSION-image.tar`, which `skopeo copy oci-archive:…` and `podman load` read.
-pub(super) fn write_image(dist: &Dist, binary: &Binary) -> Result<()> {
+pub(super) fn write_image(dist: &Dist, binary: &Binary, papers: &Papers) -> Result<()> {
     let folder = dist.work.join("image");
     empty(&folder)?;
     let layer = folder.join("layer.tar.gz");
-    stage(&folder.join("root"), binary)?;
+    stage(dist, &folder.join("root"), binary, papers)?;
     pack(dist, &folder.join("root"), ".", &layer)?;
     let unpacked =
         output(Command::new("sh").args(["-c", "gzip -dc \"$0\" | sha256sum"]).arg(&layer))?;
@@ -28,11 +29,9 @@ pub(super) fn write_image(dist: &Dist, binary: &Binary) -> Result<()> {
         unpacked.split_whitespace().next().context("sha256sum printed nothing")?.to_owned();
 
     let layout = folder.join("layout");
-    let created = format!("@{}", dist.epoch);
-    let created =
-        output(Command::new("date").args(["--utc", "--date", &created, "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let created = dist.time()?;
     let config = json!({
-        "created": created.trim(),
+        "created": created,
         "architecture": "amd64",
         "os": "linux",
         "config": {
@@ -56,7 +55,7 @@ pub(super) fn write_image(dist: &Dist, binary: &Binary) -> Result<()> {
             },
         },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{unpacked}")] },
-        "history": [{ "created": created.trim(), "created_by": "cargo xtask dist" }],
+        "history": [{ "created": created, "created_by": "cargo xtask dist" }],
     });
     let config = blob(&layout, config.to_string().as_bytes(), "config.v1+json")?;
     let layer = blob(&layout, &fs::read(&layer)?, "layer.v1.tar+gzip")?;
@@ -67,7 +66,8 @@ pub(super) fn write_image(dist: &Dist, binary: &Binary) -> Result<()> {
         "layers": [layer],
     });
     let mut manifest = blob(&layout, manifest.to_string().as_bytes(), "manifest.v1+json")?;
-    manifest["annotations"] = json!({ "org.opencontainers.image.ref.name": dist.version });
+    manifest["annotations"] =
+        json!({ "org.opencontainers.image.ref.name": format!("lockkeeper:{}", dist.version) });
     let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
     write(&layout.join("index.json"), index.to_string())?;
     write(&layout.join("oci-layout"), json!({ "imageLayoutVersion": "1.0.0" }).to_string())?;
@@ -76,18 +76,23 @@ pub(super) fn write_image(dist: &Dist, binary: &Binary) -> Result<()> {
 }
 
 /// The files of the image.
-fn stage(root: &Path, binary: &Binary) -> Result<()> {
+fn stage(dist: &Dist, root: &Path, binary: &Binary, papers: &Papers) -> Result<()> {
     copy(&binary.path, &root.join("usr/bin/lockkeeper"), 0o755)?;
     let libraries = output(Command::new("ldd").arg(&binary.path))?;
     for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
         let file = fs::canonicalize(library)?;
         copy(&file, &root.join(library.trim_start_matches('/')), 0o755)?;
     }
-    copy(
-        Path::new("/usr/share/doc/libc6/copyright"),
-        &root.join("usr/share/doc/libc6/copyright"),
-        0o644,
-    )?;
+    // That of the C library refers to the other two.
+    for licence in ["doc/libc6/copyright", "common-licenses/GPL-2", "common-licenses/LGPL-2.1"] {
+        let file = Path::new("usr/share").join(licence);
+        copy(&Path::new("/").join(&file), &root.join(&file), 0o644)?;
+    }
+    let own = root.join("usr/share/doc/lockkeeper");
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        copy(&dist.sources.join(licence), &own.join(licence), 0o644)?;
+    }
+    copy(&papers.licences, &own.join("THIRD-PARTY-LICENSES.txt"), 0o644)?;
     write(
         &root.join("etc/passwd"),
         format!("lockkeeper:x:{USER}:{USER}::/data:/usr/bin/lockkeeper\n"),

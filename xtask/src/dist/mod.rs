@@ -7,6 +7,7 @@ mod archive;
 mod binary;
 mod debian;
 mod image;
+mod pages;
 mod papers;
 mod place;
 mod publish;
@@ -144,7 +145,7 @@ impl Dist {
         let papers = Papers::write(self)?;
         debian::packages(self, binary, &papers)?;
         archive::tarball(self, binary, &papers)?;
-        image::write_image(self, binary)?;
+        image::write_image(self, binary, &papers)?;
         let sums =
             "cd \"$0\" && sha256sum $(ls | grep -v SHA256SUMS) > SHA256SUMS && cat SHA256SUMS";
         run(Command::new("sh").args(["-c", sums]).arg(&self.out))

@@ -2,16 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
+use cargo_metadata::{
+    DepKindInfo, DependencyKind, Metadata, MetadataCommand, Package, PackageId, Resolve, Target,
+};
 use serde_json::{Value, json};
 use toml::Table;
 
 use super::place::Dist;
 use super::tools::{output, write};
 use crate::cargo::command;
+
+/// The package of the command.
+const COMMAND: &str = "lockkeeper-cli";
 
 /// The files that go with every form of the command.
 pub(super) struct Papers {
@@ -36,7 +41,7 @@ impl Papers {
         write(&papers.licences, licences(&packages, rust.trim())?)?;
         let lock = fs::read_to_string(dist.sources.join("Cargo.lock"))?;
         let checksums = checksums(&toml::from_str(&lock)?);
-        let materials = materials(dist, &packages, &checksums);
+        let materials = materials(dist, &metadata, &packages, &checksums)?;
         write(&papers.materials, serde_json::to_string_pretty(&materials)? + "\n")?;
         Ok(papers)
     }
@@ -45,28 +50,30 @@ impl Papers {
 /// What is linked into the command, by name: its dependencies, and theirs, but for what only builds or tests.
 fn linked(metadata: &Metadata) -> Result<Vec<&Package>> {
     let resolve = metadata.resolve.as_ref().context("`cargo metadata` resolved nothing")?;
-    let root = metadata.packages.iter().find(|package| package.name == "lockkeeper-cli");
+    let root = metadata.packages.iter().find(|package| package.name == COMMAND);
     let mut to_visit = vec![&root.context("lockkeeper-cli is missing")?.id];
     let mut seen: BTreeSet<&PackageId> = BTreeSet::new();
     while let Some(id) = to_visit.pop() {
-        if !seen.insert(id) {
+        // A macro is part of the compiler.
+        let is_macro = metadata[id].targets.iter().any(Target::is_proc_macro);
+        if is_macro || !seen.insert(id) {
             continue;
         }
-        let node = resolve
-            .nodes
-            .iter()
-            .find(|node| node.id == *id)
-            .context("a package is missing in the graph")?;
-        let is_linked = |kinds: &[cargo_metadata::DepKindInfo]| {
-            kinds.iter().any(|kind| kind.kind == DependencyKind::Normal)
-        };
-        to_visit
-            .extend(node.deps.iter().filter(|dep| is_linked(&dep.dep_kinds)).map(|dep| &dep.pkg));
+        to_visit.extend(dependencies(resolve, id)?);
     }
     let mut packages: Vec<_> =
         metadata.packages.iter().filter(|package| seen.contains(&package.id)).collect();
     packages.sort_by_key(|package| (package.name.to_string(), package.version.clone()));
     Ok(packages)
+}
+
+/// What a package depends on in the command, and not only in its build or tests.
+fn dependencies<'a>(resolve: &'a Resolve, id: &PackageId) -> Result<Vec<&'a PackageId>> {
+    let node = resolve.nodes.iter().find(|node| node.id == *id);
+    let node = node.context("a package is missing in the graph")?;
+    let is_linked =
+        |kinds: &[DepKindInfo]| kinds.iter().any(|kind| kind.kind == DependencyKind::Normal);
+    Ok(node.deps.iter().filter(|dep| is_linked(&dep.dep_kinds)).map(|dep| &dep.pkg).collect())
 }
 
 /// The texts of all licences, each once, below the packages that come with it.
@@ -81,15 +88,11 @@ fn licences(packages: &[&Package], rust: &str) -> Result<String> {
             continue;
         }
         let folder = package.manifest_path.parent().context("a manifest is in a folder")?;
-        let mut files: Vec<_> = fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-        files.sort_by_key(std::fs::DirEntry::file_name);
-        for file in files {
-            let upper = file.file_name().to_string_lossy().to_uppercase();
-            let is_licence =
-                ["LICEN", "COPYING", "NOTICE", "UNLICENSE"].iter().any(|it| upper.starts_with(it));
-            if is_licence && file.path().is_file() {
-                let text = String::from_utf8_lossy(&fs::read(file.path())?).replace("\r\n", "\n");
-                texts.entry(text.trim().to_owned()).or_default().push(name.clone());
+        for file in licence_files(folder.as_std_path())? {
+            let text = String::from_utf8_lossy(&fs::read(file)?).replace("\r\n", "\n");
+            let packages = texts.entry(text.trim().to_owned()).or_default();
+            if packages.last() != Some(&name) {
+                packages.push(name.clone());
             }
         }
     }
@@ -105,6 +108,29 @@ fn licences(packages: &[&Package], rust: &str) -> Result<String> {
     Ok(all)
 }
 
+/// The licences in a package, also those of what it has taken from elsewhere.
+fn licence_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let upper = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+        let is_licence = ["LICEN", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"]
+            .iter()
+            .any(|start| upper.starts_with(start));
+        let is_source =
+            path.extension().is_some_and(|it| ["rs", "c", "h"].iter().any(|s| it == *s));
+        if path.is_dir() {
+            if !["BENCHES", "EXAMPLES", "TESTS"].contains(&&*upper) {
+                found.extend(licence_files(&path)?);
+            }
+        } else if is_licence && !is_source {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// The checksums that the registry has, by name and version.
 fn checksums(lock: &Table) -> BTreeMap<(String, String), String> {
     let packages = lock.get("package").and_then(toml::Value::as_array);
@@ -118,15 +144,28 @@ fn checksums(lock: &Table) -> BTreeMap<(String, String), String> {
 /// A bill of materials in CycloneDX's format.
 fn materials(
     dist: &Dist,
+    metadata: &Metadata,
     packages: &[&Package],
     checksums: &BTreeMap<(String, String), String>,
-) -> Value {
-    let components = packages.iter().map(|package| {
+) -> Result<Value> {
+    let resolve = metadata.resolve.as_ref().context("`cargo metadata` resolved nothing")?;
+    let is_linked = |id: &PackageId| packages.iter().any(|package| package.id == *id);
+    let mut graph = Vec::new();
+    for package in packages {
+        let on = dependencies(resolve, &package.id)?.into_iter().filter(|id| is_linked(id));
+        let mut on: Vec<_> = on.map(|id| purl(&metadata[id])).collect();
+        on.sort();
+        graph.push(json!({ "ref": purl(package), "dependsOn": on }));
+    }
+
+    let (command, libraries): (Vec<&Package>, Vec<&Package>) =
+        packages.iter().copied().partition(|package| package.name == COMMAND);
+    let components = libraries.iter().map(|package| {
         let (name, version) = (package.name.to_string(), package.version.to_string());
         let mut component = json!({
             "type": "library",
-            "bom-ref": format!("pkg:cargo/{name}@{version}"),
-            "purl": format!("pkg:cargo/{name}@{version}"),
+            "bom-ref": purl(package),
+            "purl": purl(package),
             "name": name,
             "version": version,
         });
@@ -139,18 +178,25 @@ fn materials(
         }
         component
     });
-    json!({
+    Ok(json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
         "metadata": {
+            "timestamp": dist.time()?,
             "component": {
                 "type": "application",
+                "bom-ref": command.first().copied().map(purl),
                 "name": "lockkeeper",
                 "version": dist.version,
                 "licenses": [{ "expression": "MIT OR Apache-2.0" }],
             },
         },
         "components": components.collect::<Vec<_>>(),
-    })
+        "dependencies": graph,
+    }))
+}
+
+fn purl(package: &Package) -> String {
+    format!("pkg:cargo/{}@{}", package.name, package.version)
 }

@@ -76,6 +76,13 @@ impl Dist {
         Ok(Self { sources, target: copy.join("target"), ..self.beside(name) })
     }
 
+    /// The time of all files, as ISO 8601 writes it.
+    pub(super) fn time(&self) -> Result<String> {
+        let epoch = format!("@{}", self.epoch);
+        let time = output(Command::new("date").args(["--utc", "--date", &epoch, "+%FT%TZ"]))?;
+        Ok(time.trim().to_owned())
+    }
+
     pub(super) fn packaging(&self) -> PathBuf {
         self.sources.join("packaging")
     }

@@ -21,7 +21,7 @@ use crate::shared::config::Source;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::{Digest, Global};
 use crate::shared::output::tell;
-use crate::shared::roots;
+use crate::shared::{roots, view};
 
 /// The default time limit for the first connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -227,7 +227,7 @@ async fn patiently(
     if let Ok(connected) = tokio::time::timeout(NOTICE_DELAY, &mut connected).await {
         return connected;
     }
-    tell(&format!("no answer from {servers} yet; giving up after {limit:?}"));
+    tell(&format!("no answer from {servers} yet; giving up after {}", view::duration(limit)));
     connected.await
 }
 
