@@ -48,3 +48,38 @@ fn names_on_the_servers_are_completed() -> Result<()> {
     assert!(!offered(&home, &["serve", ""])?.contains(&"jobs".to_owned()));
     Ok(())
 }
+
+/// Symptom: with a name on the servers, `queue` offered it in place of `put`, and options offered it as their value.
+#[test]
+fn names_do_not_hide_other_words() -> Result<()> {
+    let home = Home::new()?;
+    fs::write(home.folder().join("completions.bash"), home.ends("completions bash")?.stdout)?;
+    home.ends("queue put jobs a")?.is_fine();
+    let has = |words: &[&str], word: &str| -> Result<bool> {
+        Ok(offered(&home, words)?.iter().any(|it| it == word))
+    };
+    for (words, word) in [
+        (["queue", ""].as_slice(), "put"),
+        (&["value", ""], "set"),
+        (&["--json", "queue", ""], "put"),
+        (&["help", ""], "queue"),
+        (&["help", "queue", ""], "put"),
+        (&["man", ""], "queue"),
+        (&["man", "queue", ""], "put"),
+        (&["run", "--on-outage", ""], "pause"),
+        (&["record", "--file", ""], "completions.bash"),
+    ] {
+        assert!(
+            has(words, word)? && !has(words, "jobs")?,
+            "{words:?}: {:?}",
+            offered(&home, words)
+        );
+    }
+    // No file begins with it.
+    assert_eq!(offered(&home, &["record", "--file", "jo"])?, [""; 0]);
+    assert_eq!(offered(&home, &["help", "run", ""])?, [""; 0]);
+    assert_eq!(offered(&home, &["man", "run", ""])?, [""; 0]);
+    assert!(has(&["man", "-"], "--help")?);
+    assert_eq!(offered(&home, &["run", "-q", ""])?, ["jobs"]);
+    Ok(())
+}

@@ -16,16 +16,21 @@ use crate::shared::view::printable;
 /// How long a user waits for names after pressing Tab.
 const NAMES_LIMIT: Duration = Duration::from_secs(1);
 
-/// Appended to the script: completes names for words that are neither options nor, after --, a command.
+/// Appended to the script: completes names where the script knows nothing but options, except, after --, in a command.
 const BASH_NAMES: &str = r#"
 _lockkeeper_with_names() {
-    _lockkeeper "$@"
     local word cur=${COMP_WORDS[COMP_CWORD]} names
+    # The words of man are those of help.
+    [[ $cur != -* && ${COMP_WORDS[1]} == man ]] && COMP_WORDS[1]=help
+    _lockkeeper "$@" || return 0
     [[ $COMP_CWORD -lt 2 || $cur == -* ]] && return
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ $word == -- ]] && { COMPREPLY=(); return; }
     done
-    case ${COMP_WORDS[1]} in serve|local|engine|doctor|import|settings|demo|completions|man) return ;; esac
+    for word in "${COMPREPLY[@]}"; do
+        [[ $word != -* ]] && return
+    done
+    case ${COMP_WORDS[1]} in serve|local|engine|doctor|import|settings|demo|completions|help) return ;; esac
     mapfile -t names < <(lockkeeper completions --names "$cur" 2>/dev/null)
     if ((${#names[@]})); then
         COMPREPLY=("${names[@]}")
@@ -34,6 +39,11 @@ _lockkeeper_with_names() {
 }
 complete -F _lockkeeper_with_names -o bashdefault -o default lockkeeper
 "#;
+
+/// The end of the branch for the value of an option in a script for bash, and what replaces it: names are not asked for
+/// after a failure.
+const BASH_VALUE: [&str; 2] =
+    ["\n                    return 0\n", "\n                    return 1\n"];
 
 const ZSH_NAMES: &str = r#"
 _lockkeeper_names() {
@@ -68,7 +78,7 @@ fn script(shell: Shell) -> String {
     clap_complete::generate(shell, &mut Cli::definition(), "lockkeeper", &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     match shell {
-        Shell::Bash => script + BASH_NAMES,
+        Shell::Bash => script.replace(BASH_VALUE[0], BASH_VALUE[1]) + BASH_NAMES,
         Shell::Fish => script + FISH_NAMES,
         Shell::Zsh => {
             let named = |line: &str| {
