@@ -1,6 +1,7 @@
 //! A path that another recipe uses, and options that mean the same everywhere.
 
 use anyhow::{Context, Result};
+use lockkeeper::{CreateMode, ExclusiveNode, WorkerIds, ZnodePath};
 use lockkeeper_testkit::process::Process;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -70,6 +71,56 @@ async fn a_path_that_another_recipe_uses_is_refused() -> Result<()> {
     let after = home.ends("export")?.stdout;
     let nodes = |text: &str| text.lines().filter(|line| line.contains("\"path\"")).count();
     assert_eq!(nodes(&before), nodes(&after), "{after}");
+    Ok(())
+}
+
+/// Symptom: `ls --exit-code` said that a lock is held as long as a worker was idle or a member was there.
+#[tokio::test]
+async fn what_other_recipes_keep_is_not_listed_as_a_lock() -> Result<()> {
+    let home = Home::new()?;
+    let _idle = home.spawns("idle", "queue work jobs -- true")?;
+    eventually("it is idle", || Ok(home.json("queue ls jobs")?["idle"] == json!(1)))?;
+    home.ends("queue put busy x")?.is_fine();
+    let work = home.command_of(&["queue", "work", "busy", "-c", "echo on; exec sleep 600"]);
+    let mut worker = Process::spawn("worker", &work, home.folder())?;
+    worker.prints("on", LIMIT).await?;
+    let mut kept = Vec::new();
+    for (name, line, said) in [
+        ("a", "members join f/group --name a", "is a member"),
+        ("b", "members join f/group --name b --data x", "is a member"),
+        ("web", "service register f/service --address a --port 1", "is an instance"),
+    ] {
+        let mut started = home.spawns(name, line)?;
+        started.prints(said, LIMIT).await?;
+        kept.push(started);
+    }
+    kept.push(home.spawns("party", "barrier enter f/barrier 2 --name p")?);
+    eventually("it waits", || Ok(home.json("barrier show f/barrier")?["waiting"] == json!(["p"])))?;
+    let client = home.client().await?;
+    let _id = WorkerIds::new(&client, "/f/ids")?.acquire().await?;
+    let outcomes = ZnodePath::new("/lockkeeper-outcomes")?;
+    client.ensure(&outcomes, CreateMode::Persistent).await?;
+    client.create(&outcomes.child("one")?, "", CreateMode::Ephemeral).await?;
+
+    assert_eq!(home.json("ls")?["locks"], json!([]));
+    home.ends("ls --exit-code")?.is_fine();
+    assert!(home.ends("status")?.stdout.contains("locks: 0 held"));
+
+    // What may be a lock stays: among others, beside other nodes, in the root, in a pool.
+    client.create(&ZnodePath::new("/other")?, "broker 3", CreateMode::Ephemeral).await?;
+    client.ensure(&ZnodePath::new("/app/config")?, CreateMode::Persistent).await?;
+    client.create(&ZnodePath::new("/app/leader")?, "host 7", CreateMode::Ephemeral).await?;
+    let _node = ExclusiveNode::new(&client, "/nodes/one")?.acquire().await?;
+    let command = home.command_of(&["run", "--one-of", "gpu/0", "-c", "echo on; exec sleep 600"]);
+    let mut pool = Process::spawn("pool", &command, home.folder())?;
+    pool.prints("on", LIMIT).await?;
+    let _lock = home.holds("lock", "f/lock").await?;
+    let listed = home.json("ls")?;
+    let listed = listed["locks"].as_array().context("an array")?;
+    let paths: Vec<_> = listed.iter().filter_map(|lock| lock["lock"].as_str()).collect();
+    assert_eq!(paths, ["/app/leader", "/f/lock", "/gpu/held/0", "/nodes/one", "/other"]);
+    assert_eq!(home.ends("ls --exit-code")?.code, Some(1));
+    client.close().await;
     Ok(())
 }
 
@@ -172,7 +223,7 @@ async fn editions_are_told_with_their_times() -> Result<()> {
 
     // Each is what the servers' clock said when the node of the value was written.
     let client = home.client().await?;
-    let node = lockkeeper::ZnodePath::new("/v")?;
+    let node = ZnodePath::new("/v")?;
     let changed = client.exists(&node).await?.context("no value")?.mtime;
     let times = |shown: &Value| -> Vec<Option<i64>> {
         let all = shown["editions"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -6,8 +6,10 @@ use lockkeeper::{Client, ZnodePath};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::record::OUTCOMES;
 use crate::session::connect::Connection;
 use crate::session::follow::{Picture, follow};
+use crate::session::path_use;
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
 use crate::shared::view::{self, Contender, Observed};
@@ -15,7 +17,9 @@ use crate::shared::{names, output};
 
 const NOTES: &str = "\
 An ephemeral znode that is not a contender of a queue is listed as a lock that its session holds. \
-Programs also use such znodes for other purposes, for example for the members of a group.
+Consumers of queues, ids, barriers, groups and services are left out: see lockkeeper status. A path \
+whose children are all such znodes is a group, unless their data shows that they are locks. A lock of \
+another library, alone at its path, looks the same: ask for it with lockkeeper show.
 
 SINCE is the time since the grant or, if that is unknown, the time in the queue: see lockkeeper show \
 --help.
@@ -74,8 +78,12 @@ struct SeenLocks<'a> {
 /// Lists the locks that are not free.
 pub(crate) async fn ls(global: &Global, options: LsOptions) -> Result<u8, Failure> {
     let path = &options.path;
-    let look =
-        async |client: &Client| Ok(SeenLocks { path, locks: inspect::queues(client, path).await? });
+    let look = async |client: &Client| {
+        let mut locks = inspect::queues(client, path).await?;
+        locks.queues.retain(|queue| !queue.path.starts_with(OUTCOMES));
+        path_use::keep_locks(client, &mut locks.queues).await?;
+        Ok(SeenLocks { path, locks })
+    };
     if options.watch {
         return follow(global, path, look).await;
     }

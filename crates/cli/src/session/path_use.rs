@@ -1,7 +1,10 @@
 //! Finds out which recipe uses a path, from its znode, its children and their data.
 
+use std::collections::{BTreeSet, HashMap};
+
+use lockkeeper::inspect::LockQueue;
 use lockkeeper::overview::PathUse;
-use lockkeeper::{Client, Error, ErrorCode, ZnodePath};
+use lockkeeper::{Client, Error, ErrorCode, Stat, ZnodePath};
 use tokio::time::timeout;
 
 use crate::session::waiting::NOTICE_DELAY;
@@ -60,5 +63,76 @@ pub(crate) async fn check(
         }
         // A failed read is ignored: the command's own request reports the error.
         _ => Ok(()),
+    }
+}
+
+/// The largest number of paths that are read at once.
+const MAX_PATHS_AT_ONCE: usize = 256;
+
+/// A recipe that is known by its children has no more of them. A path with more is not listed again.
+const MAX_CHILDREN_OF_RECIPE: i32 = 16;
+
+/// Removes what only looks like a lock: the nodes of queues, ids, barriers, groups and services. A thing of a pool is
+/// held like a lock. Reads only the paths above what was found, in one round trip for each 256 paths, or in
+/// two if some have few children.
+pub(crate) async fn keep_locks(client: &Client, queues: &mut Vec<LockQueue>) -> Result<(), Error> {
+    let above = |queue: &LockQueue| std::iter::successors(queue.path.parent(), ZnodePath::parent);
+    let all: BTreeSet<_> = queues.iter().flat_map(above).filter(|path| !path.is_root()).collect();
+    let (mut recipes, mut lengths) = (BTreeSet::new(), HashMap::new());
+    let all: Vec<_> = all.into_iter().collect();
+    for paths in all.chunks(MAX_PATHS_AT_ONCE) {
+        let asked: Vec<_> = paths.iter().map(|path| (path, client.data(path))).collect();
+        let mut unmarked = Vec::new();
+        for (path, asked) in asked {
+            let Some((data, stat)) = readable(asked.await)? else { continue };
+            lengths.insert(path.clone(), stat.num_children);
+            if PathUse::by_data(&data).is_some_and(has_no_locks) {
+                recipes.insert(path.clone());
+            } else if (2..=MAX_CHILDREN_OF_RECIPE).contains(&stat.num_children) {
+                unmarked.push((path, client.children(path)));
+            }
+        }
+        for (path, asked) in unmarked {
+            let Some((names, _)) = readable(asked.await)? else { continue };
+            if PathUse::by_children(&names).is_some_and(has_no_locks) {
+                recipes.insert(path.clone());
+            }
+        }
+    }
+
+    let mut members: HashMap<ZnodePath, i32> = HashMap::new();
+    for queue in &*queues {
+        if let (Some(PathUse::Group), Some(group)) = (of_node(queue), queue.path.parent()) {
+            *members.entry(group).or_default() += 1;
+        }
+    }
+    // A lock of another library is often beside other nodes. A group has only members.
+    let is_group = |path: &ZnodePath| members.get(path) == lengths.get(path);
+    queues.retain(|queue| match of_node(queue) {
+        _ if above(queue).any(|path| recipes.contains(&path)) => false,
+        Some(PathUse::Group) => !queue.path.parent().is_some_and(|path| is_group(&path)),
+        Some(_) => false,
+        None => true,
+    });
+    Ok(())
+}
+
+fn has_no_locks(used: PathUse) -> bool {
+    matches!(used, PathUse::Queue | PathUse::Ids | PathUse::Barrier)
+}
+
+/// The recipe to which a single node belongs, as far as its data shows; `None` for a lock.
+fn of_node(queue: &LockQueue) -> Option<PathUse> {
+    let node = queue.entries.first().filter(|_| queue.is_node())?;
+    let stat = Stat { ephemeral_owner: node.session, ..Stat::default() };
+    let by_child = || PathUse::by_child(&queue.path.parent()?, &node.data, &stat);
+    PathUse::by_data(&node.data).or_else(by_child)
+}
+
+/// What can be read; `None` for a node that is gone, or that the session may not read.
+fn readable<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(error) if error.code() == Some(ErrorCode::NoAuth) => Ok(None),
+        answer => there(answer),
     }
 }

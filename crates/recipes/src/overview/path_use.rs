@@ -74,8 +74,11 @@ impl PathUse {
     /// Recognizes a recipe by one child, its data and its stat. A group and a service show only in their
     /// ephemeral children.
     pub fn by_child(path: &ZnodePath, data: &[u8], stat: &Stat) -> Option<Self> {
-        // A single-znode lock or barrier does not show how its parent is used.
-        if stat.ephemeral_owner == SessionId::NONE || OwnerInfo::from_data(data).is_some() {
+        // A single-znode lock or barrier does not show how its parent is used. The root is no group.
+        if stat.ephemeral_owner == SessionId::NONE
+            || OwnerInfo::from_data(data).is_some()
+            || path.is_root()
+        {
             return None;
         }
         let instance = Instance::from_json(data).ok();
@@ -124,6 +127,7 @@ mod tests {
             .with("/lock/_c_5e1d0b5c-7a5e-4d2c-9f0e-0123456789ab-lock-0000000007", ephemeral(1, ""))
             .with("/workers/a", ephemeral(1, ""))
             .with("/services/web/7", ephemeral(1, "{\"name\":\"web\",\"id\":\"7\"}"))
+            .with("/controller", ephemeral(1, "broker 3"))
             .with("/plain/below", "text");
         let expected = [
             ("/jobs", Some(PathUse::Queue)),
@@ -137,6 +141,7 @@ mod tests {
             ("/services", None),
             ("/plain", None),
             ("/nothing", None),
+            ("/", None),
         ];
         for (path, usage) in expected {
             assert_eq!(found(&tree, path), usage, "{path}");
