@@ -7,6 +7,7 @@ use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::inspect::LockQueue;
 
 use crate::pool::PoolReport;
+use crate::queue::KnownConsumer;
 
 /// What one session holds, waits for and takes part in. A session is one client; a program may have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,12 +70,11 @@ impl Sessions {
         }
     }
 
-    /// `consumers`: the consumers, with the number of items that each holds.
-    pub(super) fn add_consumers(&mut self, queue: &ZnodePath, consumers: Vec<(SessionId, usize)>) {
-        for (session, items) in consumers {
-            if let Some(session) = self.of(session, None) {
+    pub(super) fn add_consumers(&mut self, queue: &ZnodePath, consumers: Vec<KnownConsumer>) {
+        for consumer in consumers {
+            if let Some(session) = self.of(consumer.session, consumer.owner.as_ref()) {
                 session.takes_part.push(queue.clone());
-                session.holds.extend(std::iter::repeat_n(queue.clone(), items));
+                session.holds.extend(std::iter::repeat_n(queue.clone(), consumer.items));
             }
         }
     }

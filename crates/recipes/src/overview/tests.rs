@@ -146,6 +146,17 @@ fn a_session_has_what_it_holds_waits_for_and_takes_part_in() {
     );
 }
 
+/// Symptom: `status` did not tell which program an idle consumer is.
+#[test]
+fn a_consumer_has_its_program() {
+    let tree = TestTree::new()
+        .with("/jobs", "{\"lockkeeper-queue\":1}")
+        .with("/jobs/workers/1", ephemeral(1, &owner()));
+    let overview = tree.overview();
+    let [session] = &overview.sessions[..] else { panic!("{:?}", overview.sessions) };
+    assert_eq!(session.owner.as_ref().map(|owner| owner.pid), Some(std::process::id()));
+}
+
 #[test]
 fn a_healthy_tree_has_no_warnings_but_for_dead_letters() {
     let names: Vec<_> = warnings(&busy_tree(), 60).iter().map(Warning::name).collect();

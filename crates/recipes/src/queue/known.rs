@@ -1,6 +1,8 @@
 //! A queue in a tree that is known already, as that of a cache is: no I/O.
 
-use lockkeeper_client::{SessionId, ZnodePath};
+use bytes::Bytes;
+use lockkeeper_client::{SessionId, Stat, ZnodePath};
+use lockkeeper_locks::OwnerInfo;
 use lockkeeper_locks::inspect::KnownTree;
 
 use crate::queue::admin::QueueReport;
@@ -51,17 +53,30 @@ impl QueueReport {
         })
     }
 
-    /// The sessions of the consumers of the queue at a path, and how many items each works on. No I/O.
-    pub(crate) fn consumers(tree: &impl KnownTree, path: &ZnodePath) -> Vec<(SessionId, usize)> {
+    /// The consumers of the queue at a path. No I/O.
+    pub(crate) fn consumers(tree: &impl KnownTree, path: &ZnodePath) -> Vec<KnownConsumer> {
         let nodes = QueueNodes::new(path.clone());
-        let sessions_in = |node: &ZnodePath| -> Vec<SessionId> {
+        let nodes_in = |node: &ZnodePath| -> Vec<(Bytes, Stat)> {
             let names = tree.children(node.as_str()).into_iter();
-            let nodes = names.filter_map(|name| tree.node(node.child(&name).ok()?.as_str()));
-            nodes.map(|(_, stat)| stat.ephemeral_owner).collect()
+            names.filter_map(|name| tree.node(node.child(&name).ok()?.as_str())).collect()
         };
-        let claims = sessions_in(&nodes.claims);
-        let works_on = |session: SessionId| claims.iter().filter(|it| **it == session).count();
-        let workers = sessions_in(&nodes.workers).into_iter();
-        workers.map(|session| (session, works_on(session))).collect()
+        let claims = nodes_in(&nodes.claims);
+        let works_on =
+            |session| claims.iter().filter(|(_, claim)| claim.ephemeral_owner == session).count();
+        let workers = nodes_in(&nodes.workers).into_iter().map(|(data, stat)| KnownConsumer {
+            session: stat.ephemeral_owner,
+            owner: OwnerInfo::from_data(&data),
+            items: works_on(stat.ephemeral_owner),
+        });
+        workers.collect()
     }
+}
+
+/// A consumer of a queue.
+pub(crate) struct KnownConsumer {
+    pub(crate) session: SessionId,
+    /// Its program, if its node contains it.
+    pub(crate) owner: Option<OwnerInfo>,
+    /// The number of items on which it works.
+    pub(crate) items: usize,
 }

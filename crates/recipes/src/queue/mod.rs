@@ -70,6 +70,7 @@ pub use delivery::{AtLeastOnce, AtMostOnce, Delivery};
 pub use error::QueueError;
 pub use handle::{Queue, QueueBuilder};
 pub use item::Item;
+pub(crate) use known::KnownConsumer;
 pub use list::{ItemState, QueuedItem};
 pub use options::PutOptions;
 pub use peer_layouts::QueueLayout;
