@@ -44,7 +44,7 @@ fn names_of_several_pools_are_refused() -> Result<()> {
 
     home.ends("queue put job a")?.is_fine();
     home.ends("run --one-of job/0 job/1 -- true")?
-        .complains(65, &["/job is not part of a pool: it has", "lockkeeper-queue"]);
+        .complains(65, &["/job is a queue, not a pool; see lockkeeper queue ls /job"]);
     // What a run leaves for a while is no lock any more.
     home.runs("plain", "true")?.is_fine();
     home.runs("--one-of plain/0", "true")?.is_fine();
@@ -118,7 +118,7 @@ async fn a_pool_or_a_queue_is_no_free_lock() -> Result<()> {
 
     let mut lock = home.holds("lock", "door").await?;
     home.ends("run --one-of door/0 -- true")?
-        .complains(65, &["/door is in use as an exclusive lock"]);
+        .complains(65, &["/door is a lock, not a pool; see lockkeeper show /door"]);
     lock.kill();
     Ok(())
 }

@@ -74,6 +74,46 @@ async fn a_path_that_another_recipe_uses_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// Symptom: an error had the data of a value and no name for it; `run` advised a lock inside the value, and `value set`
+/// to overwrite the semaphore.
+#[test]
+fn an_error_names_what_is_there_and_advises_no_damage() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("value set value x")?.is_fine();
+    home.ends("run --permits 3 semaphore -- true")?.is_fine();
+    for (line, own) in [
+        ("queue put value x", "a queue"),
+        ("queue take -n value", "a queue"),
+        ("queue ls value", "a queue"),
+        ("queue bury value a", "a queue"),
+        ("queue work value -- true", "a queue"),
+        ("counter get value", "a counter"),
+        ("run value -- true", "a lock"),
+        ("run -n value -- true", "a lock"),
+        ("run --permits 2 value -- true", "a lock"),
+        ("run value other -- true", "a lock"),
+        ("elect value -- true", "a lock"),
+        ("run --one-of value/a -- true", "a pool"),
+    ] {
+        let told = format!("/value is a value, not {own}; see lockkeeper value get /value");
+        home.ends(line)?.complains(65, &[&told]);
+    }
+    for (line, own) in [
+        ("value set semaphore x", "a value"),
+        ("value get semaphore", "a value"),
+        ("queue put semaphore x", "a queue"),
+        ("counter add semaphore", "a counter"),
+        ("run --one-of semaphore/a -- true", "a pool"),
+    ] {
+        let told = format!("/semaphore is a lock with 3 permits, not {own}; see lockkeeper show");
+        home.ends(line)?.complains(65, &[&told]);
+    }
+    // What the library says of anything else stays.
+    home.ends("value set l/below x")?.is_fine();
+    home.ends("run l -- true")?.complains(65, &["/l cannot be a lock", "/l/all"]);
+    Ok(())
+}
+
 /// Symptom: `ls --exit-code` said that a lock is held as long as a worker was idle or a member was there.
 #[tokio::test]
 async fn what_other_recipes_keep_is_not_listed_as_a_lock() -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use lockkeeper::overview::PathUse;
 use lockkeeper::{
     Client, DeadLetter, ItemState, OwnerInfo, PutOptions, Queue, QueueError, QueueReport,
     QueuedItem, Raw, ZnodePath,
@@ -16,6 +17,7 @@ use tokio::task::spawn_blocking;
 use crate::commands::run::items::{WorkOptions, work};
 use crate::session::connect::Connection;
 use crate::session::limited::{Limit, with_limit};
+use crate::session::path_use;
 use crate::shared::content::{self, content};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::global::Global;
@@ -238,6 +240,18 @@ fn open(client: &Client, name: &ZnodePath) -> Result<Queue<Bytes>, Failure> {
     queue.map_err(|error| Failure::of_recipe(&error))
 }
 
+/// Works with a queue. A failure names the recipe that uses the path, if it is another one.
+async fn with_queue<T>(
+    client: &Client,
+    name: &ZnodePath,
+    work: impl AsyncFnOnce(Queue<Bytes>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    match work(open(client, name)?).await {
+        Err(failure) => Err(path_use::explain(client, name, PathUse::Queue, failure).await),
+        done => done,
+    }
+}
+
 async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     let PutArguments { queue: QueueName { name }, items, lines, priority, delay, key, id } =
         arguments;
@@ -265,8 +279,7 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
     let is_plain = options == PutOptions::new();
 
     let mut put = Vec::new();
-    let result = Connection::during(global, async |connection| {
-        let queue = open(&connection.client, &name)?;
+    let put_all = async |queue: Queue<Bytes>| {
         let of_queue = |error: QueueError| match &error {
             QueueError::Exists { .. } => Failure::new(Exit::Taken, error.to_string()),
             QueueError::Options { .. } => Failure::new(Exit::Usage, error.to_string()),
@@ -282,6 +295,9 @@ async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {
             put.extend(queue.put_all(items).await.map_err(of_queue)?);
         }
         Ok(())
+    };
+    let result = Connection::during(global, async |connection| {
+        with_queue(&connection.client, &name, put_all).await
     });
     let result = result.await;
 
@@ -318,8 +334,7 @@ async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
         let message = "standard output is closed, so the item would be lost";
         return Err(Failure::new(Exit::Disk, message).advise("to drop an item, use queue cancel"));
     }
-    let ended = with_limit(global, limit.time, async |connection| {
-        let queue = open(&connection.client, name)?;
+    let take = async |queue: Queue<Bytes>| {
         let taken = match limit.nonblock {
             true => queue.try_take().await,
             false => queue.take().await.map(Some),
@@ -338,6 +353,9 @@ async fn take(global: &Global, name: &ZnodePath, limit: Limit) -> Result<u8, Fai
             Failure::of_recipe(&error).advise("the item was printed, but may be taken again")
         })?;
         Ok(Exit::Ok.code())
+    };
+    let ended = with_limit(global, limit.time, async |connection| {
+        with_queue(&connection.client, name, take).await
     });
     ended.await?.code(Ok)
 }
@@ -351,8 +369,7 @@ async fn each(
     change: impl AsyncFn(&Queue<Bytes>, &str) -> Result<bool, QueueError>,
 ) -> Result<u8, Failure> {
     let (mut done, mut missing, mut left) = (Vec::new(), Vec::new(), Vec::new());
-    Connection::during(global, async |connection| {
-        let queue = open(&connection.client, name)?;
+    let change_all = async |queue: Queue<Bytes>| {
         let ids = match all {
             true => queue.dead_letters().await.map(|all| all.into_iter().map(|it| it.id).collect()),
             false => Ok(ids),
@@ -372,6 +389,9 @@ async fn each(
             missing.retain(|id| left.iter().all(|item| item.id != *id));
         }
         Ok(())
+    };
+    Connection::during(global, async |connection| {
+        with_queue(&connection.client, name, change_all).await
     })
     .await?;
 
@@ -396,8 +416,7 @@ async fn each(
 }
 
 async fn ls(global: &Global, name: &ZnodePath, most: usize) -> Result<u8, Failure> {
-    let found = Connection::during(global, async |connection| {
-        let queue = open(&connection.client, name)?;
+    let look = async |queue: Queue<Bytes>| {
         let look = async {
             Ok((queue.inspect().await?, queue.items(most).await?, queue.dead_letters().await?))
         };
@@ -406,6 +425,9 @@ async fn ls(global: &Global, name: &ZnodePath, most: usize) -> Result<u8, Failur
             Err(QueueError::Deleted { .. }) => Ok(None),
             Err(error) => Err(Failure::of_recipe(&error)),
         }
+    };
+    let found = Connection::during(global, async |connection| {
+        with_queue(&connection.client, name, look).await
     });
     let found = found.await?;
     let exists = found.is_some();

@@ -186,9 +186,24 @@ async fn during<T>(
 ) -> Result<T, Failure> {
     Connection::during(global, async |connection| {
         let publication = publication(&connection.client, name, keep)?;
-        work(&publication).await.map_err(|error| Failure::of_recipe(&error))
+        explained(&connection.client, name, work(&publication).await).await
     })
     .await
+}
+
+/// The result, or a failure that names the recipe that uses the path.
+async fn explained<T>(
+    client: &Client,
+    name: &ZnodePath,
+    result: Result<T, lockkeeper::ValueError>,
+) -> Result<T, Failure> {
+    match result {
+        Ok(done) => Ok(done),
+        Err(error) => {
+            let failure = Failure::of_recipe(&error);
+            Err(path_use::explain(client, name, PathUse::Value, failure).await)
+        }
+    }
 }
 
 async fn set(
@@ -200,7 +215,7 @@ async fn set(
     let number = Connection::during(global, async |connection| {
         path_use::check(&connection.client, name, PathUse::Value).await?;
         let publication = publication(&connection.client, name, keep)?;
-        publication.publish(text).await.map_err(|error| Failure::of_recipe(&error))
+        explained(&connection.client, name, publication.publish(text).await).await
     });
     show_edition(global, name, number.await?)
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::session::waiting::NOTICE_DELAY;
 use crate::shared::exit::{Exit, Failure};
+use crate::shared::view;
 
 /// The recipe's name, and the command that shows it.
 pub(crate) fn names(found: PathUse) -> (&'static str, &'static str) {
@@ -63,6 +64,35 @@ pub(crate) async fn check(
         }
         // A failed read is ignored: the command's own request reports the error.
         _ => Ok(()),
+    }
+}
+
+/// The failure of a command that has found unexpected data or nodes at a path: it names the recipe that uses the path, if
+/// that is another one. Makes a request only for such a failure.
+pub(crate) async fn explain(
+    client: &Client,
+    path: &ZnodePath,
+    wanted: PathUse,
+    failure: Failure,
+) -> Failure {
+    if failure.code() != Exit::Data.code() {
+        return failure;
+    }
+    if let Err(other) = check(client, path, wanted).await {
+        return other;
+    }
+    if wanted == PathUse::Lock {
+        return failure;
+    }
+    // A semaphore that is not in use has only its number.
+    match timeout(NOTICE_DELAY, LockQueue::inspect(client, path)).await {
+        Ok(Ok(Some(LockQueue { permits: Some(permits), .. }))) => {
+            let ((what, see), (not, _)) = (names(PathUse::Lock), names(wanted));
+            let has = view::permits(permits);
+            let message = format!("{path} is {what} with {has}, not {not}");
+            failure.instead(message).advise(&format!("see lockkeeper {see} {path}"))
+        }
+        _ => failure,
     }
 }
 

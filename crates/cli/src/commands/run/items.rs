@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use clap::Args;
+use lockkeeper::overview::PathUse;
 use lockkeeper::{Clock, Failure as _, Item, Queue, QueueError, Raw, ZnodePath};
 use tokio::time::sleep;
 
@@ -16,7 +17,7 @@ use super::release::keep_engine;
 use super::supervise::{EndRequest, OnRevoke};
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
-use crate::session::waiting;
+use crate::session::{path_use, waiting};
 use crate::shared::exit::{Exit, Failure, signal_code};
 use crate::shared::global::Global;
 use crate::shared::names;
@@ -103,7 +104,11 @@ pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
     let mut watchdog = Watchdog::start(&connection)?;
-    let result = work_on(&connection, &options, &events, &mut watchdog).await;
+    let mut result = work_on(&connection, &options, &events, &mut watchdog).await;
+    if let Err(failure) = result {
+        let client = &connection.client;
+        result = Err(path_use::explain(client, &options.name, PathUse::Queue, failure).await);
+    }
     connection.close().await;
     // Not earlier: if this process is killed while an item is given back, the watchdog closes the session.
     watchdog.dismiss();

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::time::Duration;
 
+use lockkeeper::overview::PathUse;
 use lockkeeper::{AcquireError, Client, LossReason, ZnodePath, graph};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
@@ -14,7 +15,7 @@ use super::parent_lock;
 use super::watchdog::Watchdog;
 use crate::session::connect::Connection;
 use crate::session::waiting::WaitOptions;
-use crate::session::{nested, waiting};
+use crate::session::{nested, path_use, waiting};
 use crate::shared::exit::{Exit, Failure};
 use crate::shared::output::tell;
 use crate::shared::signals::Signals;
@@ -87,9 +88,10 @@ pub(super) async fn acquire(
         }
     };
     let outcome = tokio::select! {
-        outcome = attempt => match outcome.map_err(|failure| with_way_out(failure, connection))? {
-            Some(outcome) => outcome,
-            None => return Ok(WaitOutcome::Conflict),
+        outcome = attempt => match outcome {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ok(WaitOutcome::Conflict),
+            Err(failure) => return Err(explained(with_way_out(failure, connection), lock, client).await),
         },
         failure = connection.keep_engine() => return Err(failure),
         signal = signals.next_of_wait() => WaitOutcome::Signal(signal),
@@ -122,6 +124,18 @@ fn with_way_out(failure: Failure, connection: &Connection) -> Failure {
         true => failure.advise("see lockkeeper local status, and free disk space"),
         false => failure,
     }
+}
+
+/// Names the recipe that uses one of the paths, if it is another one.
+async fn explained(mut failure: Failure, lock: &Lock, client: &Client) -> Failure {
+    let wanted = match lock {
+        Lock::OneOf(_) => PathUse::Pool,
+        _ => PathUse::Lock,
+    };
+    for path in lock.paths() {
+        failure = path_use::explain(client, path, wanted, failure).await;
+    }
+    failure
 }
 
 async fn at_once(lock: &Lock) -> Result<WaitOutcome, AcquireError> {
