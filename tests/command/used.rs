@@ -125,15 +125,9 @@ async fn what_other_recipes_keep_is_not_listed_as_a_lock() -> Result<()> {
     let mut worker = Process::spawn("worker", &work, home.folder())?;
     worker.prints("on", LIMIT).await?;
     let mut kept = Vec::new();
-    for (name, line, said) in [
-        ("a", "members join f/group --name a", "is a member"),
-        ("b", "members join f/group --name b --data x", "is a member"),
-        ("web", "service register f/service --address a --port 1", "is an instance"),
-    ] {
-        let mut started = home.spawns(name, line)?;
-        started.prints(said, LIMIT).await?;
-        kept.push(started);
-    }
+    let mut web = home.spawns("web", "service register f/service --address a --port 1")?;
+    web.prints("is an instance", LIMIT).await?;
+    kept.push(web);
     kept.push(home.spawns("party", "barrier enter f/barrier 2 --name p")?);
     eventually("it waits", || Ok(home.json("barrier show f/barrier")?["waiting"] == json!(["p"])))?;
     let client = home.client().await?;
@@ -146,7 +140,9 @@ async fn what_other_recipes_keep_is_not_listed_as_a_lock() -> Result<()> {
     home.ends("ls --exit-code")?.is_fine();
     assert!(home.ends("status")?.stdout.contains("locks: 0 held"));
 
-    // What may be a lock stays: among others, beside other nodes, in the root, in a pool.
+    // What may be a lock stays: a member, beside other nodes, in the root, in a pool.
+    let mut member = home.spawns("a", "members join f/group --name a")?;
+    member.prints("is a member", LIMIT).await?;
     client.create(&ZnodePath::new("/other")?, "broker 3", CreateMode::Ephemeral).await?;
     client.ensure(&ZnodePath::new("/app/config")?, CreateMode::Persistent).await?;
     client.create(&ZnodePath::new("/app/leader")?, "host 7", CreateMode::Ephemeral).await?;
@@ -155,10 +151,22 @@ async fn what_other_recipes_keep_is_not_listed_as_a_lock() -> Result<()> {
     let mut pool = Process::spawn("pool", &command, home.folder())?;
     pool.prints("on", LIMIT).await?;
     let _lock = home.holds("lock", "f/lock").await?;
+    let _below = home.holds("below", "jobs/backup").await?;
     let listed = home.json("ls")?;
     let listed = listed["locks"].as_array().context("an array")?;
     let paths: Vec<_> = listed.iter().filter_map(|lock| lock["lock"].as_str()).collect();
-    assert_eq!(paths, ["/app/leader", "/f/lock", "/gpu/held/0", "/nodes/one", "/other"]);
+    assert_eq!(
+        paths,
+        [
+            "/app/leader",
+            "/f/group/a",
+            "/f/lock",
+            "/gpu/held/0",
+            "/jobs/backup",
+            "/nodes/one",
+            "/other"
+        ]
+    );
     assert_eq!(home.ends("ls --exit-code")?.code, Some(1));
     client.close().await;
     Ok(())

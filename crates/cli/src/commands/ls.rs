@@ -17,9 +17,8 @@ use crate::shared::{names, output};
 
 const NOTES: &str = "\
 An ephemeral znode that is not a contender of a queue is listed as a lock that its session holds. \
-Consumers of queues, ids, barriers, groups and services are left out: see lockkeeper status. A path \
-whose children are all such znodes is a group, unless their data shows that they are locks. A lock of \
-another library, alone at its path, looks the same: ask for it with lockkeeper show.
+Consumers of queues, ids, barriers and services are left out: see lockkeeper status. Members of a \
+group are listed, because nothing tells them from locks of other libraries.
 
 SINCE is the time since the grant or, if that is unknown, the time in the queue: see lockkeeper show \
 --help.

@@ -1,6 +1,6 @@
 //! Finds out which recipe uses a path, from its znode, its children and their data.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockkeeper::inspect::LockQueue;
 use lockkeeper::overview::PathUse;
@@ -102,53 +102,40 @@ const MAX_PATHS_AT_ONCE: usize = 256;
 /// A recipe that is known by its children has no more of them. A path with more is not listed again.
 const MAX_CHILDREN_OF_RECIPE: i32 = 16;
 
-/// Removes what only looks like a lock: the nodes of queues, ids, barriers, groups and services. A thing of a pool is
-/// held like a lock. Reads only the paths above what was found, in one round trip for each 256 paths, or in
+/// Removes what only looks like a lock: the nodes of queues, ids, barriers and services. A member of a group stays, as
+/// nothing tells it from a lock of another library. A thing of a pool is held like a lock. Reads only the paths above what was found, in one round trip for each 256 paths, or in
 /// two if some have few children.
 pub(crate) async fn keep_locks(client: &Client, queues: &mut Vec<LockQueue>) -> Result<(), Error> {
     let above = |queue: &LockQueue| std::iter::successors(queue.path.parent(), ZnodePath::parent);
     let all: BTreeSet<_> = queues.iter().flat_map(above).filter(|path| !path.is_root()).collect();
-    let (mut recipes, mut lengths) = (BTreeSet::new(), HashMap::new());
+    let mut recipes = BTreeMap::new();
     let all: Vec<_> = all.into_iter().collect();
     for paths in all.chunks(MAX_PATHS_AT_ONCE) {
         let asked: Vec<_> = paths.iter().map(|path| (path, client.data(path))).collect();
         let mut unmarked = Vec::new();
         for (path, asked) in asked {
             let Some((data, stat)) = readable(asked.await)? else { continue };
-            lengths.insert(path.clone(), stat.num_children);
-            if PathUse::by_data(&data).is_some_and(has_no_locks) {
-                recipes.insert(path.clone());
+            if let Some(recipe) = PathUse::by_data(&data) {
+                recipes.insert(path.clone(), recipe);
             } else if (2..=MAX_CHILDREN_OF_RECIPE).contains(&stat.num_children) {
                 unmarked.push((path, client.children(path)));
             }
         }
         for (path, asked) in unmarked {
             let Some((names, _)) = readable(asked.await)? else { continue };
-            if PathUse::by_children(&names).is_some_and(has_no_locks) {
-                recipes.insert(path.clone());
-            }
+            recipes.extend(PathUse::by_children(&names).map(|recipe| (path.clone(), recipe)));
         }
     }
 
-    let mut members: HashMap<ZnodePath, i32> = HashMap::new();
-    for queue in &*queues {
-        if let (Some(PathUse::Group), Some(group)) = (of_node(queue), queue.path.parent()) {
-            *members.entry(group).or_default() += 1;
-        }
-    }
-    // A lock of another library is often beside other nodes. A group has only members.
-    let is_group = |path: &ZnodePath| members.get(path) == lengths.get(path);
-    queues.retain(|queue| match of_node(queue) {
-        _ if above(queue).any(|path| recipes.contains(&path)) => false,
-        Some(PathUse::Group) => !queue.path.parent().is_some_and(|path| is_group(&path)),
-        Some(_) => false,
-        None => true,
+    let may_be_lock = |queue: &LockQueue| matches!(of_node(queue), None | Some(PathUse::Group));
+    let is_part = |node: ZnodePath| {
+        let recipe = node.parent().and_then(|path| recipes.get(&path));
+        recipe.is_some_and(|recipe| recipe.is_part(node.name()))
+    };
+    queues.retain(|queue| {
+        may_be_lock(queue) && !above(queue).any(is_part) && !is_part(queue.path.clone())
     });
     Ok(())
-}
-
-fn has_no_locks(used: PathUse) -> bool {
-    matches!(used, PathUse::Queue | PathUse::Ids | PathUse::Barrier)
 }
 
 /// The recipe to which a single node belongs, as far as its data shows; `None` for a lock.

@@ -47,7 +47,25 @@ const CHILDREN: [([&str; 2], PathUse); 3] = [
     (["held", "line"], PathUse::Pool),
 ];
 
+/// The children of recipes that have locks of their own, or ephemeral znodes, in them.
+const PARTS: [(PathUse, &[&str]); 3] = [
+    (
+        PathUse::Queue,
+        &[
+            "answers", "bodies", "busy", "claims", "dead", "entries", "ids", "line", "parts",
+            "putters", "slots", "workers",
+        ],
+    ),
+    (PathUse::Ids, &["held", "reserved"]),
+    (PathUse::Barrier, &["closed", "count", "left", "rounds"]),
+];
+
 impl PathUse {
+    /// Whether this recipe made a child of its path, in which nothing is a lock of a program.
+    pub fn is_part(self, child: &str) -> bool {
+        PARTS.iter().any(|(recipe, names)| *recipe == self && names.contains(&child))
+    }
+
     /// Recognizes a recipe by the data of the znode and the names of its children.
     pub fn of(data: &[u8], names: &[String]) -> Option<Self> {
         Self::by_data(data)
