@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::support::{Ended, Home};
 
@@ -67,5 +68,58 @@ fn a_command_that_is_stopped_by_ctrl_z_for_too_long_never_runs_again() -> Result
     assert!(screen.contains("another\r\n") && screen.ends_with("code 79\r\n"), "{ended:?}");
     // The shell shows the script when the command stops.
     assert!(!screen.contains("\r\nwent on"), "{ended:?}");
+    Ok(())
+}
+
+/// Sends what Ctrl-C in the terminal sends: INT to the group that has it. Waits until that ends this process.
+const CTRL_C: &str =
+    "read -r _ _ _ _ _ _ _ group _ </proc/$$/stat; kill -INT -$group; exec sleep 60";
+
+/// K49: Ctrl-C reached the command alone, as its group had the terminal although its input was the item: each one was
+/// a failed try, and the worker went on.
+#[test]
+fn k49_ctrl_c_ends_a_worker_and_gives_its_item_back() -> Result<()> {
+    let home = Home::new()?;
+    // The second command asks for the terminal, as one that reads from /dev/tty.
+    for (queue, interrupted) in [("a", CTRL_C), ("b", &format!("kill -TTIN $$; {CTRL_C}"))] {
+        std::fs::write(home.folder().join("interrupted.sh"), interrupted)?;
+        home.ends(&format!("queue put {queue} item"))?.is_fine();
+        let work = format!(
+            "lockkeeper queue work {queue} --until-empty --max-tries 2 --retry-after 10ms -- \
+             sh interrupted.sh; echo code $?\n"
+        );
+        let ended = in_terminal(&home, &work.repeat(2))?;
+        assert_eq!(ended.stdout, "code 130\r\n".repeat(2), "{ended:?}");
+        let shown = home.json(&format!("queue ls {queue}"))?;
+        let item = &shown["items"][0];
+        assert_eq!((&item["state"], &item["reason"]), (&"waiting".into(), &Value::Null), "{shown}");
+        assert_eq!(shown["dead"], 0, "{shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_ends_whatever_runs_a_command() -> Result<()> {
+    let home = Home::new()?;
+    home.ends("queue put jobs a")?.is_fine();
+    std::fs::write(home.folder().join("interrupted.sh"), CTRL_C)?;
+    for command in [
+        "run l",
+        "run --at-least 2s l",
+        "run --once-per key l",
+        "run --one-of p/1 p/2",
+        "elect e",
+        "queue work jobs --until-empty",
+        "members join g",
+        "service register s/web --address localhost --port 80",
+        "watch w",
+    ] {
+        let ended = in_terminal(
+            &home,
+            &format!("lockkeeper {command} -- sh interrupted.sh; echo code $?"),
+        )?;
+        assert!(ended.stdout.ends_with("code 130\r\n"), "{command}: {ended:?}");
+        assert!(!ended.stdout.contains("holding"), "{command}: {ended:?}");
+    }
     Ok(())
 }

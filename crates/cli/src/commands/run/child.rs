@@ -30,6 +30,8 @@ use crate::shared::program::{RUN, this_program};
 pub(super) struct Child {
     processes: Processes,
     terminal: Option<Terminal>,
+    /// Whether its standard input is that of this process.
+    inherits_input: bool,
     /// Whether another process stopped it and it was not continued since.
     is_stopped: bool,
 }
@@ -101,6 +103,7 @@ impl Child {
         wrapped.arg0("lockkeeper").arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string());
         wrapped.envs(environment.variables()).process_group(0);
         wrapped.env(RUN, watchdog.run().value());
+        let inherits_input = environment.input.is_none();
         if let Some(input) = environment.input {
             wrapped.stdin(input);
         }
@@ -115,7 +118,8 @@ impl Child {
             Failure::new(Exit::Bug, format!("{} is not a process id", child.id()))
         })?;
         let processes = Processes { group, run: watchdog.run().clone() };
-        let mut child = Self { processes, terminal: Terminal::find(), is_stopped: false };
+        let terminal = Terminal::find();
+        let mut child = Self { processes, terminal, inherits_input, is_stopped: false };
         child.offer_terminal();
         Ok(child)
     }
@@ -223,17 +227,21 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
-    /// Takes the terminal back after the command has ended.
-    pub(super) fn finish(&mut self, ended: &Ended) {
+    /// Takes the terminal back after the command has ended. Returns the signal of the terminal that ended the command:
+    /// the terminal sends Ctrl-C only to the group that it is lent to, but the user means this process as well.
+    pub(super) fn finish(&mut self, ended: &Ended) -> Option<Signal> {
         let group = self.group();
-        if let Some(terminal) = &mut self.terminal {
-            terminal.take_back(group, ended.0.signaled());
-        }
+        let terminal = self.terminal.as_mut().filter(|terminal| terminal.is_with(group))?;
+        terminal.take_back(group, ended.0.signaled());
+        let code = ended.code();
+        [Signal::INT, Signal::QUIT].into_iter().find(|signal| code == signal_code(signal.as_raw()))
     }
 
+    /// Lends the terminal to a command that the user interacts with. A command with an input of its own gets it only
+    /// when it is stopped for reading, so that Ctrl-C reaches this process.
     fn offer_terminal(&mut self) {
         let group = self.group();
-        if let Some(terminal) = &mut self.terminal {
+        if let Some(terminal) = self.terminal.as_mut().filter(|_| self.inherits_input) {
             terminal.lend_to_foreground(group);
         }
     }

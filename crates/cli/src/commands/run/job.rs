@@ -191,9 +191,14 @@ impl<'a> Job<'a> {
             never = keep_engine(self.connection) => match never {},
         };
         // If this process fails here, no other process ends the command.
-        let Supervised { ended, overran, end_request } =
+        let Supervised { ended, overran, mut end_request } =
             supervised.inspect_err(|_| child.processes().signal(&[Signal::KILL]))?;
-        child.finish(&ended);
+        let of_terminal = child.finish(&ended);
+        if let Some(signal) =
+            of_terminal.filter(|_| !matches!(end_request, EndRequest::BySignal(_)))
+        {
+            end_request = EndRequest::BySignal(signal);
+        }
 
         let lost = loss.conclude(&ended);
         let cut_off = lost.or(overran.then_some(Exit::Overran));

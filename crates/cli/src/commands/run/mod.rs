@@ -91,8 +91,8 @@ outage has paused is killed immediately. The processes that it has started are k
 124, as with timeout(1).
 
 With --at-least, the lock stays held for this time from the grant, even if the command ends earlier. INT, TERM, HUP, \
-QUIT, a request for the lock or its loss end that time; after a forwarded signal or a request, it is skipped. The exit \
-code is always the command's. If lockkeeper is killed during that time, the lock is free immediately.
+QUIT, a request for the lock or its loss end that time; after Ctrl-C, a forwarded signal or a request, it is \
+skipped. The exit code is always the command's. If lockkeeper is killed during that time, the lock is free immediately.
 
 With --once-per KEY, the start and the end of the command are recorded on the servers, each in one transaction that \
 also checks that the lock is held. --every PERIOD does the same for the time at which the command was due, by this \
