@@ -8,6 +8,7 @@ use lockkeeper::ZnodePath;
 use lockkeeper::inspect::LockQueue;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::serve::served;
 use crate::support::{Home, LIMIT, eventually, is_alive};
 
 /// What a session of 2 s is worth at most. Others may hold the lock when it is over.
@@ -261,4 +262,44 @@ fn kill_engine(home: &Home) -> Result<Duration> {
 
 fn now() -> Result<Duration> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
+}
+
+/// K50: a worker that had been cut off for an hour looked like one that had nothing to do.
+#[tokio::test]
+async fn k50_an_outage_and_its_end_are_told_by_what_outlasts_it() -> Result<()> {
+    let home = Home::new()?;
+    let options = "--data-dir d --tick 500ms --quiet-time 0s";
+    let (mut server, address) =
+        served(&home, "first", &format!("--listen 127.0.0.1:0 {options}")).await?;
+    let global = format!("--connect {address} --server-tick 500ms --session-timeout 1s");
+    let mut all = Vec::new();
+    for (name, what) in [
+        ("work", "queue work jobs -- true"),
+        ("join", "members join g"),
+        ("register", "service register s/web --address localhost --port 80"),
+        ("watch", "watch w -- echo ran"),
+    ] {
+        all.push(home.spawns(name, &format!("{global} {what}"))?);
+    }
+    let begun = |what: &str| home.json(&format!("{global} {what}"));
+    eventually("one works", || Ok(begun("queue ls jobs")?["idle"] == 1))?;
+    eventually("one is a member", || Ok(begun("members ls g")?["members"][0].is_object()))?;
+    eventually("one is registered", || Ok(begun("service ls s/web")?["instances"][0].is_object()))?;
+
+    all[3].prints("ran", LIMIT).await?;
+
+    server.kill();
+    let (cut_off, again) =
+        ("lockkeeper: no server has been reachable", "lockkeeper: reconnected\n");
+    for process in &all {
+        eventually("the outage is told", || Ok(process.stderr().contains(cut_off)))?;
+        assert!(!process.stderr().contains(again), "{}", process.tail());
+    }
+    let _server = served(&home, "second", &format!("--listen {address} {options}")).await?;
+    for process in &mut all {
+        eventually("its end is told", || Ok(process.stderr().contains(again)))?;
+        assert_eq!(process.stderr().matches(cut_off).count(), 1, "{}", process.tail());
+        assert!(process.status()?.is_none(), "{}", process.tail());
+    }
+    Ok(())
 }

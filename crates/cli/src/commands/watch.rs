@@ -70,6 +70,7 @@ pub(crate) async fn watch(global: &Global, options: WatchOptions) -> Result<u8, 
     options.command.check()?;
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
+    connection.tell_outages(global);
     let result = with_session(&connection, &options).await;
     connection.close().await;
     result

@@ -169,6 +169,23 @@ impl Connection {
         }
     }
 
+    /// Prints a notice when no server has been reachable for a session timeout, and one at the next connection. For
+    /// commands that then continue to wait.
+    pub(crate) fn tell_outages(&self, global: &Global) {
+        if global.quiet {
+            return;
+        }
+        let mut status = self.client.status();
+        tokio::spawn(async move {
+            while status.wait_for(|now| now.contact == Contact::Unreachable).await.is_ok() {
+                tell("no server has been reachable for a session timeout; waiting for the servers");
+                if status.wait_for(|now| now.contact == Contact::Connected).await.is_ok() {
+                    tell("reconnected");
+                }
+            }
+        });
+    }
+
     /// Fails if the last known state of a lock may be outdated at the end of a wait.
     pub(crate) fn still_there(&self, lock: &str) -> Result<(), Failure> {
         if self.client.contact() == Contact::Connected {

@@ -176,6 +176,7 @@ pub(crate) async fn listed<E: OwnEntry>(
 ) -> Result<u8, Failure> {
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
+    connection.tell_outages(global);
     let result = with_session(global, &connection, command, enter).await;
     // This also ends an entry that is still there.
     connection.close().await;

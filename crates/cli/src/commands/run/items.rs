@@ -103,6 +103,7 @@ pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8
         Events::open(options.job.json_log.as_deref(), std::slice::from_ref(&options.name))?;
     let connection = Connection::open_within(global, &mut None).await?;
     connection.introduce_engine(global);
+    connection.tell_outages(global);
     let mut watchdog = Watchdog::start(&connection)?;
     let mut result = work_on(&connection, &options, &events, &mut watchdog).await;
     if let Err(failure) = result {
