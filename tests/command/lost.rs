@@ -264,9 +264,9 @@ fn now() -> Result<Duration> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
 }
 
-/// K50: a worker that had been cut off for an hour looked like one that had nothing to do.
+/// K59: a worker that had been cut off for an hour looked like one that had nothing to do.
 #[tokio::test]
-async fn k50_an_outage_and_its_end_are_told_by_what_outlasts_it() -> Result<()> {
+async fn k59_an_outage_and_its_end_are_told_by_what_outlasts_it() -> Result<()> {
     let home = Home::new()?;
     let options = "--data-dir d --tick 500ms --quiet-time 0s";
     let (mut server, address) =

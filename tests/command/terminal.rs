@@ -75,10 +75,10 @@ fn a_command_that_is_stopped_by_ctrl_z_for_too_long_never_runs_again() -> Result
 const CTRL_C: &str =
     "read -r _ _ _ _ _ _ _ group _ </proc/$$/stat; kill -INT -$group; exec sleep 60";
 
-/// K49: Ctrl-C reached the command alone, as its group had the terminal although its input was the item: each one was
+/// K58: Ctrl-C reached the command alone, as its group had the terminal although its input was the item: each one was
 /// a failed try, and the worker went on.
 #[test]
-fn k49_ctrl_c_ends_a_worker_and_gives_its_item_back() -> Result<()> {
+fn k58_ctrl_c_ends_a_worker_and_gives_its_item_back() -> Result<()> {
     let home = Home::new()?;
     // The second command asks for the terminal, as one that reads from /dev/tty.
     for (queue, interrupted) in [("a", CTRL_C), ("b", &format!("kill -TTIN $$; {CTRL_C}"))] {
