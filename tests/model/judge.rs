@@ -241,7 +241,7 @@ pub(crate) fn grant(
     let own = line.places().iter().position(|place| Some(&*place.name) == node);
     let ahead = &line.places()[..own.unwrap_or_default()];
     let ahead: Vec<_> = ahead.iter().map(|place| state.measured(share_of(place.kind))).collect();
-    if share.fits_behind(&ahead) { Ok(()) } else { Err("nobody is overtaken") }
+    if share.fits_behind(&ahead) { Ok(()) } else { Err("no contender is overtaken") }
 }
 
 impl Parts {

@@ -111,7 +111,7 @@ mod tests {
             Ok(()),
             "the servers were not healthy yet"
         );
-        refused(vec![(0, well()), (1, denied())], "nobody is denied");
+        refused(vec![(0, well()), (1, denied())], "no lock is denied");
     }
 
     #[test]

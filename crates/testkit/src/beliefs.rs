@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn who_is_let_in_within_a_lease_of_ours_is_our_fault() {
         let [granted, claimed] = lease(1, 1, 9);
-        refused(vec![granted, claimed, (5, "java", believes(2))], "keep everyone out");
+        refused(vec![granted, claimed, (5, "java", believes(2))], "a lease excludes all others");
     }
 
     #[test]
@@ -289,6 +289,6 @@ mod tests {
         };
         assert_eq!(check(&lines((2, 8), (1, 7))), Ok(()));
         let why = check(&lines((2, 7), (1, 8))).unwrap_err();
-        assert!(why.contains("still in line"), "{why}");
+        assert!(why.contains("no waiter writes"), "{why}");
     }
 }

@@ -389,7 +389,7 @@ mod tests {
             ]
         };
         assert_eq!(check(&history(lines(2, 3))), Ok(()));
-        refused(lines(3, 2), "nobody is overtaken");
+        refused(lines(3, 2), "no contender is overtaken");
     }
 
     #[test]
