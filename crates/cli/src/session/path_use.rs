@@ -67,8 +67,8 @@ pub(crate) async fn check(
     }
 }
 
-/// The failure of a command that has found unexpected data or nodes at a path: it names the recipe that uses the path, if
-/// that is another one. Makes a request only for such a failure.
+/// The failure of a command that has found unexpected data or nodes at a path. It names the recipe that uses the path,
+/// if that is another one. Makes a request only for such a failure.
 pub(crate) async fn explain(
     client: &Client,
     path: &ZnodePath,
@@ -103,8 +103,8 @@ const MAX_PATHS_AT_ONCE: usize = 256;
 const MAX_CHILDREN_OF_RECIPE: i32 = 16;
 
 /// Removes what only looks like a lock: the nodes of queues, ids, barriers and services. A member of a group stays, as
-/// nothing tells it from a lock of another library. A thing of a pool is held like a lock. Reads only the paths above what was found, in one round trip for each 256 paths, or in
-/// two if some have few children.
+/// nothing tells it from a lock of another library. A thing of a pool is held like a lock. Reads only the paths above
+/// what was found, in one round trip for each 256 paths, or in two if some have few children.
 pub(crate) async fn keep_locks(client: &Client, queues: &mut Vec<LockQueue>) -> Result<(), Error> {
     let above = |queue: &LockQueue| std::iter::successors(queue.path.parent(), ZnodePath::parent);
     let all: BTreeSet<_> = queues.iter().flat_map(above).filter(|path| !path.is_root()).collect();
