@@ -16,7 +16,9 @@ fn in_terminal(home: &Home, script: &str) -> Result<Ended> {
 /// What runs a shell script in a terminal of its own.
 pub(crate) fn terminal(home: &Home, script: &str) -> Result<Command> {
     std::fs::write(home.folder().join("script.sh"), script)?;
-    let mut command = with_lockkeeper(home, "script")?;
+    // A shell ignores some signals in what it starts in the background, as it may have started these tests.
+    let mut command = with_lockkeeper(home, "env")?;
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", "--", "script"]);
     command.args(["--quiet", "--return", "--command"]).arg("sh -m script.sh").arg("/dev/null");
     Ok(command)
 }
