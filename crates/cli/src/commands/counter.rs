@@ -64,13 +64,8 @@ pub(crate) async fn counter(global: &Global, task: CounterTask) -> Result<u8, Fa
             None => counter.value().await,
             Some(delta) => counter.add(delta).await.map(|added| added.after),
         };
-        match value {
-            Ok(value) => Ok(value),
-            Err(error) => {
-                let failure = Failure::of_recipe(&error);
-                Err(path_use::explain(&connection.client, &name, PathUse::Counter, failure).await)
-            }
-        }
+        let value = value.map_err(|error| Failure::of_recipe(&error));
+        path_use::explained(&connection.client, &name, PathUse::Counter, value).await
     });
     let value = value.await?;
     let shown = ShownCounter { counter: name.as_str(), value };

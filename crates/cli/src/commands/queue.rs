@@ -246,10 +246,8 @@ async fn with_queue<T>(
     name: &ZnodePath,
     work: impl AsyncFnOnce(Queue<Bytes>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    match work(open(client, name)?).await {
-        Err(failure) => Err(path_use::explain(client, name, PathUse::Queue, failure).await),
-        done => done,
-    }
+    let result = work(open(client, name)?).await;
+    path_use::explained(client, name, PathUse::Queue, result).await
 }
 
 async fn put(global: &Global, arguments: PutArguments) -> Result<u8, Failure> {

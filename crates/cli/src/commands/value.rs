@@ -197,13 +197,8 @@ async fn explained<T>(
     name: &ZnodePath,
     result: Result<T, lockkeeper::ValueError>,
 ) -> Result<T, Failure> {
-    match result {
-        Ok(done) => Ok(done),
-        Err(error) => {
-            let failure = Failure::of_recipe(&error);
-            Err(path_use::explain(client, name, PathUse::Value, failure).await)
-        }
-    }
+    let result = result.map_err(|error| Failure::of_recipe(&error));
+    path_use::explained(client, name, PathUse::Value, result).await
 }
 
 async fn set(

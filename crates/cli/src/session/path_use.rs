@@ -96,6 +96,19 @@ pub(crate) async fn explain(
     }
 }
 
+/// Passes a success on, and [explains](explain) a failure.
+pub(crate) async fn explained<T>(
+    client: &Client,
+    path: &ZnodePath,
+    wanted: PathUse,
+    result: Result<T, Failure>,
+) -> Result<T, Failure> {
+    match result {
+        Err(failure) => Err(explain(client, path, wanted, failure).await),
+        done => done,
+    }
+}
+
 /// The largest number of paths that are read at once.
 const MAX_PATHS_AT_ONCE: usize = 256;
 
@@ -132,9 +145,8 @@ pub(crate) async fn keep_locks(client: &Client, queues: &mut Vec<LockQueue>) -> 
         let recipe = node.parent().and_then(|path| recipes.get(&path));
         recipe.is_some_and(|recipe| recipe.is_part(node.name()))
     };
-    queues.retain(|queue| {
-        may_be_lock(queue) && !above(queue).any(is_part) && !is_part(queue.path.clone())
-    });
+    let path = |queue: &LockQueue| std::iter::once(queue.path.clone()).chain(above(queue));
+    queues.retain(|queue| may_be_lock(queue) && !path(queue).any(is_part));
     Ok(())
 }
 

@@ -105,11 +105,9 @@ pub(crate) async fn work(global: &Global, mut options: WorkOptions) -> Result<u8
     connection.introduce_engine(global);
     connection.tell_outages(global);
     let mut watchdog = Watchdog::start(&connection)?;
-    let mut result = work_on(&connection, &options, &events, &mut watchdog).await;
-    if let Err(failure) = result {
-        let client = &connection.client;
-        result = Err(path_use::explain(client, &options.name, PathUse::Queue, failure).await);
-    }
+    let result = work_on(&connection, &options, &events, &mut watchdog).await;
+    let (client, name) = (&connection.client, &options.name);
+    let result = path_use::explained(client, name, PathUse::Queue, result).await;
     connection.close().await;
     // Not earlier: if this process is killed while an item is given back, the watchdog closes the session.
     watchdog.dismiss();
